@@ -6,20 +6,20 @@ from .token_moments import FAMILIES, TAU
 
 
 def draw(path, panels, tau=TAU):
-    """Draws the ranks of several models side by side as a PNG, except those of 0: there are no such tokens.
+    """Draws the ranks of several models side by side as a PNG.
 
-    `panels` are {title: rows from `token_moments.analyse`}.
+    Ranks of 0 are left out: there are no such tokens.
+
+    `panels` is {title: rows from `token_moments.analyse`}.
     """
-    from matplotlib.figure import Figure  # not needed to measure ranks
+    from matplotlib.figure import Figure  # only needed here, not to measure ranks
 
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(max(6.5, 3.4 * columns), 1.0 + 3.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (title, ranks) in zip(axes.flat, panels.items()):
-        for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
-            chosen = [row for row in ranks if row["family"] == family and row["tau"] == tau and row["rank"]]
-            axis.plot([r["layer"] for r in chosen], [r["rank"] for r in chosen], style, label=label, markersize=4)
+        draw_families(axis, [row for row in ranks if row["tau"] == tau and row["rank"]])
         axis.set_title(title, parse_math=False)
         axis.set_xlabel("layer (0: embeddings)")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -33,6 +33,14 @@ def draw(path, panels, tau=TAU):
     figure.savefig(path, dpi=120)
 
 
+def draw_families(axis, ranks):
+    """Draws a line for each family of tokens; `ranks` are the rows of a panel that are drawn."""
+    for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
+        rows = [row for row in ranks if row["family"] == family]
+        layers = [row["layer"] for row in rows]
+        axis.plot(layers, [row["rank"] for row in rows], style, label=label, markersize=4)
+
+
 def write_csv(path, rows):
     """Writes a list of dicts with the same keys as a CSV table."""
     with open(path, "w", encoding="utf-8", newline="") as stream:
@@ -44,12 +52,16 @@ def write_csv(path, rows):
 def report(name, rows, dimensions, tau):
     """One model's table for the terminal."""
     tokens = {row["family"]: row["tokens"] for row in rows}
-    counts = f"{tokens['without_mask']:,} tokens, {tokens['mask_tokens']:,} of which [MASK] replaces"
-    lines = [f"{name}: effective rank at tau = {tau:g}, of {counts}"]
-    lines.append("layer" + "".join(f"{family:>16}" for family in FAMILIES) + "   [MASK] dimensions of its own")
+    masked = f"{tokens['mask_tokens']:,} of which [MASK] replaces"
+    families = "".join(f"{family:>16}" for family in FAMILIES)
+    lines = [
+        f"{name}: effective rank at tau = {tau:g}, of {tokens['without_mask']:,} tokens, {masked}",
+        f"layer{families}   [MASK] dimensions of its own",
+    ]
+    ranks = {(row["layer"], row["family"]): row["rank"] for row in rows if row["tau"] == tau}
     for row in dimensions:
         if row["tau"] == tau:
-            here = {r["family"]: r["rank"] for r in rows if r["layer"] == row["layer"] and r["tau"] == tau}
-            cells = "".join(f"{here[family]:>16}" for family in FAMILIES)
-            lines.append(f"{row['layer']:>5}{cells}{row['mask_outside_real']:>14}")
+            layer = row["layer"]
+            cells = "".join(f"{ranks[layer, family]:>16}" for family in FAMILIES)
+            lines.append(f"{layer:>5}{cells}{row['mask_outside_real']:>14}")
     return "\n".join(lines)

@@ -1,7 +1,9 @@
-"""How many dimensions token representations use, layer by layer (the paper's Figures 1 and 5): the mathematics.
+"""How many dimensions token representations use, layer by layer: the mathematics.
 
-Letters in shapes: B sequences, T tokens of a sequence, C width, L layers of the encoder, D = L + 1 depths: layer 0 is
-the encoder's input, the embeddings after their LayerNorm.
+This is what the paper's Figures 1 and 5 show.
+
+Letters in shapes: B sequences, T tokens of a sequence, C width, L layers of the encoder,
+D = L + 1 depths: layer 0 is the encoder's input, the embeddings after their LayerNorm.
 """
 
 import numpy as np
@@ -25,11 +27,11 @@ BATCH_TOKENS = 8192
 
 
 def effective_rank(singular_values, tau=TAU):
-    """The smallest number of singular values whose squares make up a share `tau` of the sum of all squares.
+    """The smallest number of singular values whose squares make up a share `tau` of all squares.
 
     Args:
         singular_values: (..., C), largest first
-        tau: over 0, at most 1
+        tau: greater than 0, at most 1
     Returns: int64 (...); 0 if all are zero
     """
     energy = singular_values.double().square().cumsum(-1)
@@ -41,16 +43,25 @@ def effective_rank(singular_values, tau=TAU):
 class TokenMoments:
     """X^T X of the representations X of each family at each depth, exact for any number of tokens.
 
-    `matrices` maps each family to float64 (D, C, C), `tokens` to the number of its tokens.
+    `matrices` maps each family to float64 (D, C, C), `tokens` each to the number of its tokens.
     """
 
     def __init__(self):
-        self.matrices, self.tokens = {}, {}
+        self.matrices = {}
+        self.tokens = {}
 
     def add(self, family, hidden, chosen):
-        """Adds the tokens of a batch that `chosen`, bool (B, T), selects from `hidden`, D tensors (B, T, C)."""
+        """Adds tokens of a batch.
+
+        Args:
+            family: of the tokens
+            hidden: list of D tensors (B, T, C)
+            chosen: bool (B, T), which tokens are added
+        """
         if family not in self.matrices:
-            self.matrices[family] = hidden[0].new_zeros(len(hidden), *[hidden[0].size(-1)] * 2, dtype=torch.float64)
+            width = hidden[0].size(-1)
+            shape = len(hidden), width, width
+            self.matrices[family] = hidden[0].new_zeros(shape, dtype=torch.float64)
             self.tokens[family] = 0
         for matrix, layer in zip(self.matrices[family], hidden):
             x = layer[chosen].double()
@@ -74,10 +85,11 @@ class TokenMoments:
         return {family: effective_rank(self.singular_values(family), tau) for family in FAMILIES}
 
     def mask_dimensions(self, tau=TAU):
-        """The number of dimensions that [MASK] tokens use and the real tokens beside them do not (Theorem 2.2).
+        """The number of dimensions that [MASK] tokens use and the real tokens beside them do not.
 
-        Each family spans the subspace of its leading singular directions, as many as its effective rank. A direction of
-        [MASK] counts sin^2 of its principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
+        This is about Theorem 2.2. Each family spans the subspace of its leading singular
+        directions, as many as its effective rank. A direction of [MASK] counts sin^2 of its
+        principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
 
         Returns: float64 (D,), from 0 to the effective rank of [MASK] tokens
         """
@@ -87,7 +99,8 @@ class TokenMoments:
             directions = torch.linalg.eigh(self.matrix(family)).eigenvectors.flip(-1)
             spans.append([vectors[:, :rank] for vectors, rank in zip(directions, ranks)])
         shared = [(mask.t() @ real).square().sum() for mask, real in zip(*spans)]
-        return torch.stack([mask.size(1) - cosines for mask, cosines in zip(spans[0], shared)])
+        outside = [mask.size(1) - cosines for mask, cosines in zip(spans[0], shared)]
+        return torch.stack(outside)
 
 
 def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
@@ -96,11 +109,12 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     Args:
         dataset: `masked_items.MaskedBlockDataset`
         tokens: minimum number of tokens; fewer if the dataset has fewer
-        mask_prob: share of the positions, never `<s>`
+        mask_prob: share of the positions that are masked, never `<s>`
         seed: of both draws
     Returns: list of (tokens (T,) int64, masked (T,) bool)
     """
-    masking = Masking(MaskSettings(mask_prob, encoder_mask_fraction=1), dataset.dictionary, seed)
+    settings = MaskSettings(mask_prob, encoder_mask_fraction=1)
+    masking = Masking(settings, dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
     enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
     blocks = []
@@ -111,8 +125,8 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
         blocks.append((torch.from_numpy(block), torch.from_numpy(masked)))
     if not any(masked.any() for _, masked in blocks):
         raise UsageError(
-            f"--mask-prob {mask_prob}: no token of {len(blocks):,} blocks of at most {dataset.sizes.max()} tokens is "
-            "masked; raise it, or --tokens-per-sample"
+            f"--mask-prob {mask_prob}: no token of {len(blocks):,} blocks of at most "
+            f"{dataset.sizes.max()} tokens is masked; raise it, or --tokens-per-sample"
         )
     return blocks
 
@@ -128,7 +142,8 @@ def measure(model, blocks, progress=None):
     Returns: the `TokenMoments`
     """
     moments = TokenMoments()
-    device, training = model.embed_tokens.weight.device, model.training
+    device = model.embed_tokens.weight.device
+    training = model.training
     model.eval()
     lengths = torch.tensor([len(tokens) for tokens, _ in blocks])
     for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
@@ -151,22 +166,27 @@ def measure(model, blocks, progress=None):
 def encode_with_mask(model, tokens, masked, padding):
     """The representations of inputs with [MASK].
 
-    With shared decoder layers, [MASK] enters before them and is only read by other masks, as in pretraining.
-    Before that, its rank is 0 and inputs with [MASK] are their real tokens. This needs the encoder and the options of
-    pretraining alone: a fine-tuned model is measured the same way if it has `--share-decoder-layers`, as in recipes.
+    With shared decoder layers, [MASK] enters before these layers and is only read by other masks,
+    as in pretraining. At the depths before them, its rank is 0, and inputs with [MASK] are their
+    real tokens. This needs only the encoder and the options of pretraining: a fine-tuned model is
+    measured in the same way if it has `--share-decoder-layers`, as in the recipes.
 
     Args:
-        tokens: (B, T); masked, padding: bool (B, T)
+        tokens: (B, T)
+        masked, padding: bool (B, T)
     Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
     hidden = []
     if not model.shared_layers:
-        model.forward_encoder(tokens.masked_fill(masked, model.mask), padded=bool(padding.any()), hidden=hidden)
+        inputs = tokens.masked_fill(masked, model.mask)
+        model.forward_encoder(inputs, padded=bool(padding.any()), hidden=hidden)
         return hidden
     T = tokens.size(1)
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)
     visible = positions.masked_fill(masked | padding, NO_POSITION)
-    model.forward_shared(tokens, visible, positions.masked_fill(~masked, NO_POSITION), hidden=hidden)
+    predicted = positions.masked_fill(~masked, NO_POSITION)
+    model.forward_shared(tokens, visible, predicted, hidden=hidden)
+    # Each layer has the T real tokens, then perhaps T places for [MASK].
     hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
     return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]
 
@@ -183,11 +203,14 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
         spectra: {family: float64 (D, C) singular values}
     """
     moments = measure(model, blocks, progress)
-    rows, dimensions = [], []
+    rows = []
+    dimensions = []
     for tau in taus:
         for family, ranks in moments.ranks(tau).items():
             row = dict(family=family, tau=tau, tokens=moments.count(family))
-            rows += [dict(layer=layer, **row, rank=rank) for layer, rank in enumerate(ranks.tolist())]
+            for layer, rank in enumerate(ranks.tolist()):
+                rows.append(dict(layer=layer, **row, rank=rank))
         for layer, outside in enumerate(moments.mask_dimensions(tau).tolist()):
             dimensions.append(dict(layer=layer, tau=tau, mask_outside_real=round(outside, 2)))
-    return rows, dimensions, {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}
+    spectra = {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}
+    return rows, dimensions, spectra

@@ -7,11 +7,19 @@ import torch
 
 
 class Batch(dict):
-    """A batch that loader workers send as bytes: PyTorch would open a file and a socket for each tensor."""
+    """A batch that loader workers send as bytes.
+
+    PyTorch would open a file and a socket for each tensor.
+    """
 
     def __reduce__(self):
         stream = io.BytesIO()
         pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
-        pickler.dispatch_table = {torch.Tensor: lambda tensor: (torch.from_numpy, (tensor.numpy(),))}
+        pickler.dispatch_table = {torch.Tensor: reduce_tensor}
         pickler.dump(dict(self))
         return pickle.loads, (stream.getvalue(),)
+
+
+def reduce_tensor(tensor):
+    """What pickle stores of a tensor: a NumPy array, and the function that turns it back."""
+    return torch.from_numpy, (tensor.numpy(),)

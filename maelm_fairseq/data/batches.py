@@ -14,54 +14,71 @@ class Batches:
     Args:
         indices: (items,), item numbers
         ends: int64 (batches,), the end of each batch in `indices`
-        starts: int64 (batches,), its start; None if each starts where the one before ends
+        starts: int64 (batches,), its start; None if each batch starts where the previous one ends
     """
 
     def __init__(self, indices, ends, starts=None):
-        self._indices, self._ends = indices, ends
+        self._indices = indices
+        self._ends = ends
         self._starts = ends - np.diff(ends, prepend=0) if starts is None else starts
 
     def __len__(self):
         return len(self._ends)
 
-    def __getitem__(self, which):
+    def __getitem__(self, key):
         """One batch, or the sequence of those in a slice or an array."""
-        start, end = self._starts[which], self._ends[which]
-        return Batches(self._indices, end, start) if np.ndim(end) else self._indices[start:end]
+        start = self._starts[key]
+        end = self._ends[key]
+        if np.ndim(end):
+            return Batches(self._indices, end, start)
+        return self._indices[start:end]
 
     def shard(self, count, number):
-        """Every `count`-th batch from `number` on; at the end of some shards an empty one, so that all are as long."""
+        """Every `count`-th batch from `number` on.
+
+        Where batches do not divide evenly, the shorter shards end in an empty batch, so that all
+        shards have the same length.
+        """
         empty = np.zeros(-len(self) % count, np.int64)
-        starts, ends = (np.concatenate([each, empty])[number::count] for each in (self._starts, self._ends))
+        starts = np.concatenate([self._starts, empty])[number::count]
+        ends = np.concatenate([self._ends, empty])[number::count]
         return Batches(self._indices, ends, starts)
 
 
 def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
-    """Cuts items in order of size into batches as large as allowed: fairseq's, and its last one is never dropped.
+    """Cuts items in order of size into batches that are as large as allowed.
+
+    The batches are those of fairseq, but the last one is never dropped.
 
     Args:
         sizes: (items,), tokens of each item, ascending
-        max_tokens: of a batch, padding included; None for any number. A longer item forms its own batch
+        max_tokens: of a batch, padding included; None for any number. A longer item forms its own
+            batch
         max_sentences: items of a batch; None for any number
-        multiple: a batch has less than so many items, or a multiple
+        multiple: a batch has either fewer items than this, or a multiple of it
     Returns: int64 (batches,): the end of each
     """
 
     def allowed(count):
         return count if count < multiple else count - count % multiple
 
-    ends, start = [np.empty(0, np.int64)], 0
+    ends = [np.empty(0, np.int64)]
+    start = 0
     while start < len(sizes):
-        most = max_tokens // max(1, int(sizes[start])) if max_tokens else len(sizes)
+        most = len(sizes)
+        end_of_size = len(sizes)
+        if max_tokens:
+            most = max_tokens // max(1, int(sizes[start]))
+            end_of_size = np.searchsorted(sizes, sizes[start], side="right")
         limit = max(1, min(most, max_sentences or len(sizes)))
-        same = np.searchsorted(sizes, sizes[start], side="right") if max_tokens else len(sizes)
-        whole = (same - start) // allowed(limit)
+        whole = (end_of_size - start) // allowed(limit)
         if whole:  # batches of items of this size
             ends.append(start + allowed(limit) * np.arange(1, whole + 1))
-        else:  # one that reaches into longer items, or to the end
-            after = sizes[start : start + limit].astype(np.int64)
-            fits = np.arange(1, len(after) + 1) * after <= (max_tokens or np.inf)
-            ends.append(np.array([start + allowed(max(1, int(fits.sum())))]))
+        else:  # one batch that reaches into longer items, or to the end
+            following = sizes[start : start + limit].astype(np.int64)
+            padded = np.arange(1, len(following) + 1) * following
+            fitting = int((padded <= (max_tokens or np.inf)).sum())
+            ends.append(np.array([start + allowed(max(1, fitting))]))
         start = int(ends[-1][-1])
     return np.concatenate(ends)
 
@@ -83,7 +100,8 @@ def batches_of_similar_length(lengths, tokens):
 class EveryItemDataset(FairseqDataset):
     """A dataset of which every item is in a batch; `sizes` has the tokens of each item.
 
-    Its order is drawn anew each epoch: so are its batches, and a new iterator starts new workers, which know the epoch.
+    The order of the items is drawn anew each epoch, and so are the batches. Each epoch has a new
+    iterator with new workers, which therefore know the epoch.
     """
 
     epoch = 1
@@ -97,7 +115,7 @@ class EveryItemDataset(FairseqDataset):
 
     @functools.cached_property
     def checksum(self):
-        """A number by which other data, or the same in another order, are recognised."""
+        """A number that shows whether data are other ones, or the same ones in another order."""
         return zlib.crc32(self.sizes)
 
     def size(self, index):
@@ -106,8 +124,12 @@ class EveryItemDataset(FairseqDataset):
     num_tokens = num_tokens_vec = size
 
     def batch_by_size(self, indices, *args, **kwargs):
-        """fairseq's batches, and one more for the items that it drops when they do not fill a multiple at the end."""
-        ends = np.cumsum([len(batch) for batch in super().batch_by_size(indices, *args, **kwargs)], dtype=np.int64)
+        """fairseq's batches, and one more for the items at the end that it drops.
+
+        It drops them where they do not fill a multiple of the required batch size.
+        """
+        batches = super().batch_by_size(indices, *args, **kwargs)
+        ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
         if not len(ends) or ends[-1] < len(indices):
             ends = np.append(ends, len(indices))
         return Batches(indices, ends)

@@ -1,7 +1,8 @@
 """Binarized text cut into blocks of consecutive tokens, which are read when they are needed.
 
-Nothing here is as large as the text, nor has a Python object for each block: the index of a file is read in parts, and
-of each block its start and its number of tokens are kept, 9 to 12 bytes.
+Nothing here is as large as the text, and there is no Python object for each block: the index of a
+file is read in parts, and of each block only the start and the number of tokens are kept, 9 to 12
+bytes.
 """
 
 import functools
@@ -24,8 +25,9 @@ def cut_spans(spans, block_size):
     """
     lengths = spans[:, 1] - spans[:, 0]
     pieces = -(-lengths // block_size)
-    which = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = np.repeat(spans[:, 0], pieces) + which * block_size
+    first_pieces = np.cumsum(pieces) - pieces
+    place_in_span = np.arange(pieces.sum()) - np.repeat(first_pieces, pieces)
+    starts = np.repeat(spans[:, 0], pieces) + place_in_span * block_size
     sizes = np.minimum(block_size, np.repeat(spans[:, 1], pieces) - starts)
     return starts, sizes
 
@@ -40,27 +42,31 @@ def line_spans(lines, block_size, break_mode, at_once=LINES):
         break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """
-    line = token = 0
+    line = 0
+    token = 0
     while line < len(lines):
         sizes = lines.read(line, at_once)
         spans = np.empty((0, 2), np.int64)
-        if break_mode != "complete_doc" or (sizes > 1).any():  # fairseq's function fails where there is no block
+        # fairseq's function fails where there is no block.
+        if break_mode != "complete_doc" or (sizes > 1).any():
             spans = _get_slice_indices_fast(sizes, break_mode, block_size, 1)
         ends = np.cumsum(sizes)
         read = len(sizes)
-        if break_mode != "eos" and line + read < len(lines) and len(spans) and spans[-1, 0] > 0:
+        lines_follow = line + read < len(lines)
+        if break_mode != "eos" and lines_follow and len(spans) and spans[-1, 0] > 0:
             # The last block may continue in the next lines: begin again where it begins.
             read = int(np.searchsorted(ends, spans[-1, 0], side="right"))
             spans = spans[:-1]
         yield spans + token
-        line, token = line + read, token + int(ends[read - 1])
+        line += read
+        token += int(ends[read - 1])
 
 
 class TokenBlocks:
     """Blocks of consecutive tokens of one binarized file.
 
-    A line longer than a block is cut into blocks: every token is in exactly one block, except the `</s>` of the
-    blank lines that separate documents in `complete_doc`.
+    A line longer than a block is cut into blocks: every token is in exactly one block, except the
+    `</s>` of the blank lines that separate documents in `complete_doc`.
 
     Args:
         prefix: path of the data without `.bin` and `.idx`
@@ -75,8 +81,10 @@ class TokenBlocks:
     def __init__(self, prefix: str, block_size: int, break_mode: str):
         self.prefix = prefix
         index = LineSizes(prefix)
-        self._dtype, self.lines = index.dtype, len(index)
-        self.tokens_in = blank_lines = 0
+        self._dtype = index.dtype
+        self.lines = len(index)
+        self.tokens_in = 0
+        blank_lines = 0
         for _, sizes in index.parts():
             self.tokens_in += int(sizes.sum())
             blank_lines += int((sizes == 1).sum())
@@ -84,13 +92,21 @@ class TokenBlocks:
         self._check_text(break_mode, blank_lines)
         self.separators = blank_lines if break_mode == "complete_doc" else 0
 
-        size_type, starts, sizes = np.min_scalar_type(block_size + 1), [], []
-        whole = [np.array([[0, self.tokens_in]])]  # in which blocks start at multiples of their size
-        for spans in whole if break_mode == "none" else line_spans(index, block_size, break_mode):
-            first, counts = cut_spans(spans, block_size)
-            starts.append(first)
-            sizes.append(counts.astype(size_type))
-        self.starts, self.sizes = np.concatenate(starts), np.concatenate(sizes)
+        if break_mode == "none":
+            # A single span, in which blocks start at multiples of their size.
+            parts = [np.array([[0, self.tokens_in]])]
+        else:
+            parts = line_spans(index, block_size, break_mode)
+        size_type = np.min_scalar_type(block_size + 1)
+        starts = []
+        sizes = []
+        for spans in parts:
+            part_starts, part_sizes = cut_spans(spans, block_size)
+            starts.append(part_starts)
+            sizes.append(part_sizes.astype(size_type))
+        self.starts = np.concatenate(starts)
+        self.sizes = np.concatenate(sizes)
+
         lost = self.tokens_in - self.separators - int(self.sizes.sum())
         if lost:
             raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
@@ -100,20 +116,24 @@ class TokenBlocks:
         return opened(indexed_dataset.data_file_path(self.prefix))
 
     def __getstate__(self):
-        """For loader workers, which open the file themselves where they are not forks."""
+        """The state without the open file: loader workers that are not forks open it themselves."""
         return {name: value for name, value in vars(self).items() if name != "_file"}
 
     def _check_length(self):
-        check_length(self.prefix, os.fstat(self._file.fileno()).st_size, self.tokens_in * self._dtype.itemsize)
+        size = os.fstat(self._file.fileno()).st_size
+        check_length(self.prefix, size, self.tokens_in * self._dtype.itemsize)
 
     def _check_text(self, break_mode, blank_lines):
         if self.tokens_in == 0:
-            raise UsageError(f"{self.prefix}.idx contains no text, expected at least one line; binarize again")
+            raise UsageError(
+                f"{self.prefix}.idx contains no text, expected at least one line; binarize again"
+            )
         if break_mode == "complete_doc" and not blank_lines:
             raise UsageError(
-                f"{self.prefix}: no blank line among {self.lines:,} lines, but --sample-break-mode "
-                "complete_doc recognises documents by the blank line after each; keep blank lines when "
-                "preparing the data (data-prep/prepare.sh does), or use --sample-break-mode complete"
+                f"{self.prefix}: no blank line among {self.lines:,} lines, but "
+                "--sample-break-mode complete_doc recognises documents by the blank line after "
+                "each; keep blank lines when preparing the data (data-prep/prepare.sh does), or "
+                "use --sample-break-mode complete"
             )
         if break_mode == "complete_doc" and blank_lines == self.lines:
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
@@ -127,8 +147,9 @@ class TokenBlocks:
         Raises ValueError: the file has become shorter since it was opened
         """
         size = int(self.sizes[i]) * self._dtype.itemsize
+        offset = int(self.starts[i]) * self._dtype.itemsize
         # Not mapped: a process that reads beyond the end of a mapped file is killed without a word.
-        content = os.pread(self._file.fileno(), size, int(self.starts[i]) * self._dtype.itemsize)
+        content = os.pread(self._file.fileno(), size, offset)
         if len(content) < size:
             self._check_length()
             raise UsageError(f"{self.prefix}.bin: block {i} cannot be read whole; check the disk")
@@ -136,6 +157,7 @@ class TokenBlocks:
 
     def __str__(self):
         return (
-            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; {len(self):,} blocks, "
-            f"{int(self.sizes.sum()):,} tokens out, and {self.separators:,} blank lines between documents"
+            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; "
+            f"{len(self):,} blocks, {int(self.sizes.sum()):,} tokens out, "
+            f"and {self.separators:,} blank lines between documents"
         )

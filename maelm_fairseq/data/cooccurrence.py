@@ -1,8 +1,9 @@
-"""Token embeddings from co-occurrence: what a model can start from that costs seconds, not epochs.
+"""Token embeddings from co-occurrence: a start for a model that costs seconds, not epochs.
 
-Positive pointwise mutual information of neighbours, and its largest singular vectors, with the settings that Levy,
-Goldberg and Dagan (2015, "Improving Distributional Similarity with Lessons Learned from Word Embeddings") recommend:
-near neighbours count more, context frequencies are raised to 0.75, and singular values to 0.5.
+The embeddings are the largest singular vectors of the positive pointwise mutual information of
+neighbours, with the settings that Levy, Goldberg and Dagan recommend (2015, "Improving
+Distributional Similarity with Lessons Learned from Word Embeddings"): near neighbours count more,
+context frequencies are raised to 0.75, and singular values to 0.5.
 
 Letters in shapes: N vocabulary, C width, n pairs of symbols.
 """
@@ -12,7 +13,9 @@ import torch
 
 WINDOW = 5  # neighbours on each side; the k-th counts 1/k
 SMOOTHING = 0.75  # exponent of the frequencies of contexts
-OVERSAMPLING, ITERATIONS = 10, 2  # of the randomised singular value decomposition
+# Of the randomised singular value decomposition:
+OVERSAMPLING = 10
+ITERATIONS = 2
 
 
 def count_neighbours(blocks, vocabulary):
@@ -23,27 +26,34 @@ def count_neighbours(blocks, vocabulary):
         vocabulary: N
     Returns: pairs: int64 (n,), in order, N times one symbol plus the other; counts: float64 (n,)
     """
-    pairs, counts = np.empty(0, np.int64), np.empty(0)
-    for some in blocks:
-        tokens = np.concatenate(some)
-        block = np.repeat(np.arange(len(some)), [len(each) for each in some])
-        found, weights = [pairs], [counts]
+    pairs = np.empty(0, np.int64)
+    counts = np.empty(0)
+    for part in blocks:
+        tokens = np.concatenate(part)
+        block_of_token = np.repeat(np.arange(len(part)), [len(block) for block in part])
+        all_pairs = [pairs]
+        weights = [counts]
         for distance in range(1, WINDOW + 1):
-            together = block[:-distance] == block[distance:]
-            left, right = tokens[:-distance][together], tokens[distance:][together]
-            found += [left * vocabulary + right, right * vocabulary + left]
+            in_same_block = block_of_token[:-distance] == block_of_token[distance:]
+            left = tokens[:-distance][in_same_block]
+            right = tokens[distance:][in_same_block]
+            all_pairs += [left * vocabulary + right, right * vocabulary + left]
             weights.append(np.full(2 * len(left), 1 / distance))
-        pairs, which = np.unique(np.concatenate(found), return_inverse=True)
-        counts = np.bincount(which, np.concatenate(weights))
+        pairs, places = np.unique(np.concatenate(all_pairs), return_inverse=True)
+        counts = np.bincount(places, np.concatenate(weights))
     return pairs, counts
 
 
 def positive_information(pairs, counts, vocabulary):
-    """The positive pointwise mutual information of each pair, in nats: float64 (n,), 0 where it is negative."""
+    """The positive pointwise mutual information of each pair, in nats.
+
+    Returns: float64 (n,), 0 where the mutual information is negative
+    """
     rows, columns = np.divmod(pairs, vocabulary)
     of_symbol = np.bincount(rows, counts, vocabulary)
     of_context = of_symbol**SMOOTHING
-    information = np.log(counts * of_context.sum() / (of_symbol[rows] * of_context[columns]))
+    by_chance = of_symbol[rows] * of_context[columns]
+    information = np.log(counts * of_context.sum() / by_chance)
     return np.maximum(information, 0)
 
 
@@ -53,18 +63,20 @@ def embeddings(pairs, counts, vocabulary, width, deviation):
     Args:
         pairs, counts: of `count_neighbours`
         vocabulary, width: N, C; C is at most N
-        deviation: the root mean square of the numbers of all embeddings that are found
-    Returns: float32 (N, C), with zeros for a symbol without neighbours that it has more often than by chance
+        deviation: the root mean square of the numbers of all embeddings that are not zero
+    Returns: float32 (N, C), with zeros for a symbol that has no neighbour more often than by chance
     """
     information = positive_information(pairs, counts, vocabulary)
     rows, columns = np.divmod(pairs, vocabulary)
     filled = torch.from_numpy(np.bincount(rows, information, vocabulary) > 0)
     if not filled.any():  # any two symbols are neighbours as often as by chance
         return torch.zeros(vocabulary, width)
-    places, values = torch.from_numpy(np.stack([rows, columns])), torch.from_numpy(information).float()
+    places = torch.from_numpy(np.stack([rows, columns]))
+    values = torch.from_numpy(information).float()
     matrix = torch.sparse_coo_tensor(places, values, (vocabulary, vocabulary)).coalesce()
+    rank = min(vocabulary, width + OVERSAMPLING)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        vectors, values, _ = torch.svd_lowrank(matrix, min(vocabulary, width + OVERSAMPLING), ITERATIONS)
-    found = (vectors * values.sqrt())[:, :width] * filled[:, None]
-    return found * (deviation / found[filled].square().mean().sqrt())
+        vectors, values, _ = torch.svd_lowrank(matrix, rank, ITERATIONS)
+    unscaled = (vectors * values.sqrt())[:, :width] * filled[:, None]
+    return unscaled * (deviation / unscaled[filled].square().mean().sqrt())

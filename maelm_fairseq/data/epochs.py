@@ -10,30 +10,43 @@ from ..engine import CountingIterator, EpochBatchIterator, data_utils
 
 
 class ResumableIterator(EpochBatchIterator):
-    """fairseq's, but it remembers which batches *all* processes have consumed, and of what size these were.
+    """fairseq's iterator, but it remembers which batches *all* processes have consumed.
 
-    fairseq's skips as many batches as each process had consumed: on another number of processes, or with batches of
-    another size, it repeats some blocks of the epoch and leaves out others.
+    It also remembers of what size these were. fairseq's iterator skips as many batches as each
+    process had consumed: on another number of processes, or with batches of another size, it
+    repeats some blocks of the epoch and leaves out others.
 
     Args:
         dataset: of fairseq's type; its `batch_by_size` returns `batches.Batches`
         batching (dict): the arguments of its `batch_by_size`
         epoch: the first one, from 1
-        data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread for this is not used,
-            since Python's end, when a run stops within an epoch, could abort the process in the middle of a tensor
+        data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread
+            for this is not used: when a run stops within an epoch, the end of Python could abort
+            the process in the middle of a tensor
         options: seed, num_shards, shard_id, num_workers, skip_remainder_batch: as fairseq's
     """
 
-    validation_due = False  # whether a stop has cut short the validation at this place, which the next run then makes
+    # Whether a stop has cut short the validation at this place, so that the next run must make it.
+    validation_due = False
 
     def __init__(self, dataset, batching, epoch=1, data_buffer_size=0, **options):
-        make = ResumableIterator._batches_after  # a function, not a method: no reference cycle
-        super().__init__(dataset, dataset.collater, make, epoch=epoch, buffer_size=data_buffer_size, **options)
+        super().__init__(
+            dataset,
+            dataset.collater,
+            # A function, not a bound method, which would be a reference cycle.
+            ResumableIterator._batches_after,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            **options,
+        )
         self.batching = batching
 
     @property
     def frozen_batches(self):
-        """The batches of the epoch, or of what a resumed one has left, not shuffled; fairseq's makes a tuple of all."""
+        """The batches of the epoch, or of what is left of a resumed one, not shuffled.
+
+        fairseq's iterator would make a tuple of all batches.
+        """
         if self._frozen_batches is None:
             self._begin([], 0, 0)
         return self._frozen_batches
@@ -42,72 +55,95 @@ class ResumableIterator(EpochBatchIterator):
         """Begins an epoch.
 
         Args:
-            earlier: what was consumed of it in batches of other sizes: a batching each, and the number of `batches`
+            earlier: what was consumed of it in batches of other sizes: a list of dicts, each a
+                batching with the number of its `batches`
             skipped: how many batches of this size all processes have consumed since then
             start: the position of this process
         """
         if earlier or self._frozen_batches is None:
             self._frozen_batches = self._batches_after(earlier)
-        self._earlier, self._skipped, self._start = earlier, skipped, start
+        self._earlier = earlier
+        self._skipped = skipped
+        self._start = start
 
     def end_of_epoch(self):
-        """fairseq's, also before the first batch."""
+        """Whether the epoch has ended; unlike fairseq's, it can be asked before the first batch."""
         return self._cur_epoch_itr is not None and super().end_of_epoch()
 
     def state_dict(self):
-        """fairseq's, with what all processes have consumed of the epoch."""
+        """fairseq's state, and what all processes have consumed of the epoch."""
         state = {**super().state_dict(), "consumed": [], "data": self._data()}
         if state["iterations_in_epoch"]:
             batches = self._skipped + (self.iterations_in_epoch - self._start) * self.num_shards
-            state["consumed"] = [*self._earlier, dict(self.batching, batches=batches)] if batches else self._earlier
+            state["consumed"] = self._earlier
+            if batches:
+                state["consumed"] = [*self._earlier, dict(self.batching, batches=batches)]
         if self.validation_due:
             state.update(validation_due=True, ends=self.end_of_epoch())
             state.update(epoch=self.epoch, iterations_in_epoch=self.iterations_in_epoch)
         return state
 
     def leave_validation(self):
-        """Goes on from a place at which a validation was due; returns whether that is the end of an epoch."""
-        due, self.validation_due = self.validation_due, False
+        """Continues from a place at which a validation was due.
+
+        Returns: whether that is the end of an epoch
+        """
+        due = self.validation_due
+        self.validation_due = False
         ends = due and not self._next_epoch_itr.has_next()
         if ends:
             self.next_epoch_itr()
         return ends
 
     def _data(self):
-        """What tells the data of an epoch from others, in words."""
+        """A text that tells the data of an epoch from other data."""
         tokens = int(np.sum(self.dataset.sizes, dtype=np.int64))
-        items = f"{len(self.dataset):,} items of {tokens:,} tokens, in the order of --seed {self.seed}"
-        return f"{items}, with the checksum {self.dataset.checksum:08x}"
+        return (
+            f"{len(self.dataset):,} items of {tokens:,} tokens, "
+            f"in the order of --seed {self.seed}, with the checksum {self.dataset.checksum:08x}"
+        )
 
     def load_state_dict(self, state_dict):
-        """Goes on where the processes of a checkpoint were."""
-        self.epoch, self.shuffle = state_dict["epoch"], state_dict.get("shuffle", True)  # not with --curriculum
-        position, self.validation_due = state_dict.get("iterations_in_epoch", 0), "validation_due" in state_dict
+        """Continues where the processes of a checkpoint were."""
+        self.epoch = state_dict["epoch"]
+        self.shuffle = state_dict.get("shuffle", True)  # not with --curriculum
+        self.validation_due = "validation_due" in state_dict
+        position = state_dict.get("iterations_in_epoch", 0)
         if state_dict.get("ends"):
             self._next_epoch_itr = CountingIterator([], start=position, total=position)
             return
-        # Checkpoints of earlier versions say what each process consumed.
-        consumed = state_dict.get("consumed", [dict(self.batching, batches=position * self.num_shards)])
         if not position:
             self._next_epoch_itr = None
             return
-        was, now = state_dict.get("data", self._data()), self._data()
         path = state_dict.get("path", "the checkpoint")
-        if not now.startswith(was):  # earlier versions have no checksum
-            fix = "use the same, or start the epoch again with --reset-dataloader"
-            raise UsageError(
-                f"{path}: its place within epoch {self.epoch} is in other data, or in another order: it was trained on "
-                f"{was}, and these are {now}; {fix}"
-            )
-        same = {**consumed[-1], "batches": 0} == {**self.batching, "batches": 0}
-        skipped = consumed[-1]["batches"] if same else 0
-        self._begin(consumed[:-1] if same else consumed, skipped, max(1, skipped // self.num_shards))
+        self._check_data(state_dict.get("data", self._data()), path)
+
+        # Checkpoints of earlier versions say only what each process consumed.
+        by_position = [dict(self.batching, batches=position * self.num_shards)]
+        earlier = state_dict.get("consumed", by_position)
+        skipped = 0
+        if {**earlier[-1], "batches": 0} == {**self.batching, "batches": 0}:
+            skipped = earlier[-1]["batches"]
+            earlier = earlier[:-1]
+        self._begin(earlier, skipped, max(1, skipped // self.num_shards))
         if self._skipped >= len(self.frozen_batches):
             raise UsageError(
-                f"{path}: its place is past the end of epoch {self.epoch}, so the data have changed; "
-                "use the same data, or start the epoch again with --reset-dataloader"
+                f"{path}: its place is past the end of epoch {self.epoch}, so the data have "
+                "changed; use the same data, or start the epoch again with --reset-dataloader"
             )
-        self._next_epoch_itr = self._get_iterator_for_epoch(self.epoch, self.shuffle, offset=self._start)
+        self._next_epoch_itr = self._get_iterator_for_epoch(
+            self.epoch, self.shuffle, offset=self._start
+        )
+
+    def _check_data(self, was, path):
+        """Refuses a checkpoint from training on other data than these; `was` describes its data."""
+        now = self._data()
+        if not now.startswith(was):  # earlier versions have no checksum
+            raise UsageError(
+                f"{path}: its place within epoch {self.epoch} is in other data, or in another "
+                f"order: it was trained on {was}, and these are {now}; use the same, or start the "
+                "epoch again with --reset-dataloader"
+            )
 
     def _batches_after(self, consumed):
         """Makes batches of what is left of the epoch."""
@@ -117,18 +153,23 @@ class ResumableIterator(EpochBatchIterator):
         for part in consumed:
             batching = {name: value for name, value in part.items() if name != "batches"}
             batches = self.dataset.batch_by_size(indices, **batching)
-            batches = self._shuffled(batches, self.epoch) if self.shuffle else batches
+            if self.shuffle:
+                batches = self._shuffled(batches, self.epoch)
             for batch in batches[: part["batches"]]:
                 used[batch] = True
             indices = indices[~used[indices]]
         return self.dataset.batch_by_size(indices, **self.batching)
 
     def _shuffled(self, batches, epoch):
-        """In the order in which fairseq would shuffle a list of them."""
-        return batches[np.random.RandomState(self.seed + epoch).permutation(len(batches))]
+        """The batches in the order into which fairseq would shuffle a list of them."""
+        order = np.random.RandomState(self.seed + epoch).permutation(len(batches))
+        return batches[order]
 
     def align(self, update_freq):
-        """Makes the position in a resumed epoch a multiple of `update_freq`, which fairseq takes for granted."""
+        """Makes the position in a resumed epoch a multiple of `update_freq`.
+
+        fairseq takes for granted that it is one.
+        """
         if self._next_epoch_itr is not None:
             surplus = self._next_epoch_itr.n % update_freq
             self._start -= surplus
@@ -136,14 +177,22 @@ class ResumableIterator(EpochBatchIterator):
             self._next_epoch_itr.total -= surplus
 
     def _get_iterator_for_epoch(self, epoch, shuffle, fix_batches_to_gpus=False, offset=0):
-        """fairseq's, without reference cycles, and with workers that are started and ended with the epoch."""
-        batches = self._shuffled(self.frozen_batches, epoch) if shuffle else self.frozen_batches
+        """fairseq's iterator over an epoch, without reference cycles.
+
+        Its loader workers start and end with the epoch.
+        """
+        batches = self.frozen_batches
+        if shuffle:
+            batches = self._shuffled(batches, epoch)
+        prefetch_factor = None
+        if self.num_workers:
+            prefetch_factor = max(2, self.buffer_size // self.num_workers)
         loader = torch.utils.data.DataLoader(
             self.dataset,
             collate_fn=self.collate_fn,
             batch_sampler=batches[self._skipped :].shard(self.num_shards, self.shard_id),
             num_workers=self.num_workers,
-            prefetch_factor=max(2, self.buffer_size // self.num_workers) if self.num_workers else None,
+            prefetch_factor=prefetch_factor,
             timeout=self.timeout,
             pin_memory=torch.cuda.is_available(),
         )
@@ -154,10 +203,11 @@ class ResumableIterator(EpochBatchIterator):
 
 
 def batches_of(loader):
-    """Yields the batches of a PyTorch DataLoader; its workers end when nobody iterates any longer, or the program ends.
+    """Yields the batches of a PyTorch DataLoader, and ends its workers in time.
 
-    Otherwise each is waited for in vain for seconds: at its end, the interpreter first closes the queue through which
-    they would be told, and so does its garbage collector.
+    They end when nobody iterates any longer, or when the program ends. Otherwise, each would be
+    waited for in vain for seconds: when the interpreter exits, or collects the loader as garbage,
+    it first closes the queue through which the workers would be told to end.
     """
     iterator = iter(loader)
     end_workers = getattr(iterator, "_shutdown_workers", None)  # there is none without workers

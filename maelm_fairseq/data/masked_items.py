@@ -1,4 +1,4 @@
-"""Blocks of text to batches: masked, and collated."""
+"""From blocks of text to batches: masking and collating."""
 
 import functools
 import zlib
@@ -10,14 +10,15 @@ from ..masking import MaskedBatch
 from .batch import Batch
 from .batches import Batches, EveryItemDataset, batch_ends
 
-AT_ONCE = 1 << 14  # blocks of a sample
-CHECKED = 64  # blocks whose tokens are in the checksum of data
+AT_ONCE = 1 << 14  # blocks of a sample that are read at a time
+CHECKED = 64  # blocks whose tokens are in the checksum of the data
 
 
 class MaskedBlockDataset(EveryItemDataset):
     """Blocks of text with `<s>` prepended, masked anew in every epoch.
 
-    `parts` are a list of `blocks.TokenBlocks`, one for each file; the seed is that of their order.
+    `parts` is a list of `blocks.TokenBlocks`, one for each file; `seed` is that of the order of the
+    blocks.
     """
 
     def __init__(self, parts, masking, dictionary, seed: int):
@@ -30,32 +31,36 @@ class MaskedBlockDataset(EveryItemDataset):
 
     def tokens(self, index) -> np.ndarray:
         """The block before masking, `<s>` first: int64 (T,)."""
-        part = int(np.searchsorted(self._first, index, side="right")) - 1
-        block = self.parts[part][index - self._first[part]]
-        highest, mask = block.max(), self.masking.mask_token
+        number = int(np.searchsorted(self._first, index, side="right")) - 1
+        part = self.parts[number]
+        block = part[index - self._first[number]]
+        highest = block.max()
+        mask = self.masking.mask_token
         if highest >= mask and (highest >= len(self.dictionary) or mask in block):
             symbol = "<mask>" if mask in block else f"token {highest}"
             raise UsageError(
-                f"{self.parts[part].prefix}: {symbol} in block {index}, expected tokens of text, below "
-                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their text contains "
-                "<mask>; binarize them again with this dict.txt"
+                f"{part.prefix}: {symbol} in block {index}, expected tokens of text, below "
+                f"{len(self.dictionary)}: the data were binarized with another dict.txt, or their "
+                "text contains <mask>; binarize them again with this dict.txt"
             )
         return np.concatenate([[self.dictionary.bos()], block])
 
     @functools.cached_property
     def checksum(self):
-        """Of the sizes of all blocks, and the tokens of some."""
-        some = np.linspace(0, len(self) - 1, CHECKED).astype(np.int64)
-        return zlib.crc32(np.concatenate([self.tokens(index) for index in some]), zlib.crc32(self.sizes))
+        """A checksum of the sizes of all blocks, and of the tokens of some."""
+        checked = np.linspace(0, len(self) - 1, CHECKED).astype(np.int64)
+        tokens = np.concatenate([self.tokens(index) for index in checked])
+        return zlib.crc32(tokens, zlib.crc32(self.sizes))
 
     def sample(self, limit):
         """Yields lists of blocks without `<s>`, up to `limit` tokens from all parts of the text."""
-        chosen = range(0, len(self), -(-int(self.sizes.sum()) // limit))
+        step = -(-int(self.sizes.sum()) // limit)
+        chosen = range(0, len(self), step)
         for start in range(0, len(chosen), AT_ONCE):
             yield [self.tokens(index)[1:] for index in chosen[start : start + AT_ONCE]]
 
     def counts(self, limit):
-        """How often each symbol but `<s>` occurs in up to `limit` tokens from all parts of the text: int64 (N,)."""
+        """How often each symbol but `<s>` occurs in a `sample` up to `limit` tokens: int64 (N,)."""
         counts = np.zeros(len(self.dictionary), np.int64)
         for blocks in self.sample(limit):
             counts += np.bincount(np.concatenate(blocks), minlength=len(counts))
@@ -67,21 +72,22 @@ class MaskedBlockDataset(EveryItemDataset):
     def collater(self, samples):
         """Merges items to a batch of tensors.
 
-        Returns: dict: `net_input`, a `masking.MaskedBatch` as a dict; `target` (B, K). Counts exclude padding.
+        Returns: dict: `net_input`, a `masking.MaskedBatch` as a dict; `target` (B, K). Counts
+        exclude padding.
         """
         if not samples:
             return {}
         indices, blocks = zip(*samples)
         inputs, target = MaskedBatch.of(blocks, self.dictionary.pad())
-        nvisible = sum(len(b.context) + len(b.predicted_visible) for b in blocks)
+        nvisible = sum(len(block.context) + len(block.predicted_visible) for block in blocks)
         return Batch(
             id=np.array(indices),  # not a tensor, which would travel to the device
             net_input=inputs._asdict(),
             target=target,
             nsentences=len(blocks),
-            ntokens=nvisible + sum(len(b.masked) for b in blocks),
+            ntokens=nvisible + sum(len(block.masked) for block in blocks),
             nvisible=nvisible,
-            npredicted=sum(len(b.targets) for b in blocks),
+            npredicted=sum(len(block.targets) for block in blocks),
         )
 
     def ordered_indices(self):
@@ -90,7 +96,10 @@ class MaskedBlockDataset(EveryItemDataset):
         order = np.random.default_rng([self.seed, self.epoch]).permutation(numbers)
         return order[np.argsort(self.sizes[order], kind="stable")]
 
-    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's batches of `ordered_indices`, or a part of them, as `batches.Batches`."""
-        ends = batch_ends(self.sizes[indices], max_tokens, max_sentences, required_batch_size_multiple)
+    def batch_by_size(
+        self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
+    ):
+        """fairseq's batches of `ordered_indices`, or of a part of them, as `batches.Batches`."""
+        sizes = self.sizes[indices]
+        ends = batch_ends(sizes, max_tokens, max_sentences, required_batch_size_multiple)
         return Batches(indices, ends)

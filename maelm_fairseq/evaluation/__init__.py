@@ -1,1 +1,4 @@
-"""Evaluation of encoders: probes of frozen features, minimal pairs, held-out text; and a bag of words beside them."""
+"""Evaluation of encoders: probes of frozen features, minimal pairs, held-out text.
+
+And what they are compared with: a bag of words.
+"""

@@ -27,33 +27,51 @@ def compute(model, texts):
         model: `hub.MaeLm`
         texts: N strings or pairs
     Returns:
-        {"mean": float32 (L + 1, N, C), the mean of all tokens but `<s>`; "first": the same of `<s>`}
+        dict of float32 (L + 1, N, C): "mean", the mean of all tokens but `<s>`, and "first", `<s>`
     """
-    texts, positions = [[text] if isinstance(text, str) else text for text in texts], model.model.max_positions()
-    encoded = [sequence([model.tokenizer.encode(part) for part in parts], positions) for parts in texts]
-    cut = sum(count > 0 for _, count in encoded)
-    if cut:
-        tqdm.write(f"{cut:,} of {len(texts):,} texts are cut to {positions} tokens", file=sys.stderr)
-    tokens, features = pad_sequence([torch.tensor(row) for row, _ in encoded], True, model.dictionary.pad()), {}
+    tokens = encode(model, texts)
+    features = {}
     for rows, padding, hidden in model.layers(tokens):
         hidden = torch.stack(hidden).masked_fill(padding[..., None], 0).cpu()
         counts = (~padding[:, 1:]).sum(1, keepdim=True).cpu()
-        for pool, values in {"mean": hidden[:, :, 1:].sum(2) / counts, "first": hidden[:, :, 0]}.items():
+        pooled = {"mean": hidden[:, :, 1:].sum(2) / counts, "first": hidden[:, :, 0]}
+        for pool, values in pooled.items():
             if pool not in features:
                 features[pool] = np.empty((len(hidden), len(tokens), hidden.size(-1)), np.float32)
-            features[pool][:, rows.numpy()] = values.numpy()  # a tensor of one number would be that number
+            features[pool][:, rows.numpy()] = (
+                values.numpy()
+            )  # a tensor of one number would be that number
     return features
+
+
+def encode(model, texts):
+    """The tokens of N texts or pairs, cut to the positions of the model: int64 (N, T), padded."""
+    positions = model.model.max_positions()
+    encoded = []
+    for text in texts:
+        parts = [text] if isinstance(text, str) else text
+        encoded.append(sequence([model.tokenizer.encode(part) for part in parts], positions))
+    cut = sum(count > 0 for _, count in encoded)
+    if cut:
+        tqdm.write(
+            f"{cut:,} of {len(encoded):,} texts are cut to {positions} tokens", file=sys.stderr
+        )
+    rows = [torch.tensor(tokens) for tokens, _ in encoded]
+    return pad_sequence(rows, batch_first=True, padding_value=model.dictionary.pad())
 
 
 class Encoder:
     """A pretrained encoder: its file, and the folder with its vocabulary."""
 
     def __init__(self, checkpoint, data):
-        self.checkpoint, self.data = checkpoint, data
+        self.checkpoint = checkpoint
+        self.data = data
         dictionary, tokenizer = read_vocabulary(data)
-        self.files = provenance.checksums([checkpoint, os.path.join(data, "dict.txt"), tokenizer.path])
+        paths = [checkpoint, os.path.join(data, "dict.txt"), tokenizer.path]
+        self.files = provenance.checksums(paths)
         self.digest = " ".join(self.files.values())
-        check_vocabulary(read_checkpoint(checkpoint), dictionary, checkpoint)  # now, not after hours of work on others
+        # Checked now, not after hours of work on other models.
+        check_vocabulary(read_checkpoint(checkpoint), dictionary, checkpoint)
 
     @functools.cached_property
     def model(self):

@@ -1,18 +1,26 @@
-"""What an encoder knows of held-out text: how well it predicts tokens, and finds the second halves of lines."""
+"""What an encoder knows of held-out text.
+
+How well it predicts tokens, and how well it finds the second halves of lines.
+"""
 
 import torch
 
 from ..base.errors import UsageError
 from ..base.words import word_places
 
-SCORED_TOKENS, LINE_TOKENS = 5_000, 96  # of held-out text, each predicted by itself; most of a line
+SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
+LINE_TOKENS = 96  # at most, of a line
 HALVED_LINES = 1_000
-WORDS = 8  # least of a line whose halves are searched
+WORDS = 8  # at least, of a line whose halves are searched for
 
 
 def bits_per_token(model, lines, positions):
-    """Bits of a token of held-out lines, each predicted by itself from the others; and how many were."""
-    chosen, count = [], 0
+    """Bits of a token of held-out lines, and how many tokens were predicted.
+
+    Each is predicted by itself from the others of its line.
+    """
+    chosen = []
+    count = 0
     for line in lines:
         line = cut(model, line, min(LINE_TOKENS, positions - 2))
         tokens = len(model.encode(line)) - 2
@@ -22,21 +30,28 @@ def bits_per_token(model, lines, positions):
             chosen.append(line)
             count += tokens
     if not chosen:
-        raise UsageError("--valid: found no line with a token, expected text in the languages of the model")
+        raise UsageError(
+            "--valid: found no line with a token, expected text in the languages of the model"
+        )
     bits, tokens = map(sum, zip(*model.score(chosen, truncate=True)))
     return bits / tokens, tokens
 
 
 def cut(model, line, most):
-    """The beginning of a line that has so many tokens, or fewer."""
+    """The beginning of a line that has at most so many tokens."""
     _, places = model.tokenizer.spans(line)
-    return line[: places[most - 1][1]] if len(places) > most else line
+    if len(places) <= most:
+        return line
+    _, end = places[most - 1]
+    return line[:end]
 
 
 def found_halves(model, lines):
-    """The percentage of lines whose second half is, of all second halves, the most similar to the first; of how many.
+    """How often the second half of a line is the most similar one to the first, of all lines.
 
     Similarity is the cosine of the means of all tokens.
+
+    Returns: the percentage of lines for which this is so, and the number of lines
     """
     halves = []
     for line in lines:
@@ -46,6 +61,9 @@ def found_halves(model, lines):
             halves.append((line[:middle].strip(), line[middle:].strip()))
     if not halves:
         return float("nan"), 0
-    first, second = (model.embed(list(half), truncate=True, normalize=True) for half in zip(*halves))
+    first_texts, second_texts = map(list, zip(*halves))
+    first = model.embed(first_texts, truncate=True, normalize=True)
+    second = model.embed(second_texts, truncate=True, normalize=True)
     nearest = (first @ second.T).argmax(1).cpu()
-    return 100 * float(nearest.eq(torch.arange(len(halves))).double().mean()), len(halves)
+    is_found = nearest.eq(torch.arange(len(halves)))
+    return 100 * float(is_found.double().mean()), len(halves)

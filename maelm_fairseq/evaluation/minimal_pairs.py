@@ -1,4 +1,4 @@
-"""Minimal pairs, as of BLiMP: a sentence, and the same with a fault.
+"""Minimal pairs, such as BLiMP's: a sentence, and the same with a fault.
 
 A model should find the first more probable.
 
@@ -13,16 +13,17 @@ DRAWS = 1000  # of the bootstrap
 
 
 def decide(model, pairs):
-    """How each pair is decided by the sums of bits, as by `compare`; float64 (N,).
+    """How each pair is decided by the bits of its sentences, as `compare` says; float64 (N,).
 
     Args:
         model: `hub.MaeLm`
         pairs: `pair_files.Pairs`
     Raises:
-        UsageError: a sentence has no tokens, or more than the model has positions; or the model
-            cannot score
+        UsageError: a sentence has no tokens, or more tokens than the model has positions; or the
+            model cannot score
     """
-    texts, most = [*pairs.good, *pairs.bad], model.model.max_positions() - 2
+    texts = [*pairs.good, *pairs.bad]
+    most = model.model.max_positions() - 2
     _, sizes = model.tokenizer.encode_lines(texts)
     for place, text, size in zip(2 * pairs.places, texts, sizes):
         if not 0 < size <= most:
@@ -37,19 +38,19 @@ def decide(model, pairs):
 
 def compare(good, bad):
     """Decides pairs by the bits of their sentences, (N,): 1 right, 0 wrong, 0.5 if equal."""
-    same = np.isclose(good, bad, rtol=1e-6)  # the rounding of different batches
-    return np.where(same, 0.5, good < bad)
+    are_equal = np.isclose(good, bad, rtol=1e-6)  # different batches are rounded differently
+    return np.where(are_equal, 0.5, good < bad)
 
 
 def are_paradigms(groups):
-    """Whether all groups are TERM/UID, paradigms of terms of linguistics."""
+    """Whether all groups are TERM/UID, which are paradigms of linguistic terms."""
     return all("/" in group for group in np.unique(groups))
 
 
 def shares(decisions, groups):
-    """The percentages of right decisions: of all; and {group: of its pairs}, in order.
+    """The percentage of right decisions of all pairs, and {group: that of its pairs}, in order.
 
-    Each TERM of paradigms, TERM/UID, is a group, too, followed by its paradigms.
+    Where groups are paradigms, TERM/UID, each TERM is also a group, followed by its paradigms.
     """
     parts = means(decisions, groups)
     if are_paradigms(groups):
@@ -60,26 +61,27 @@ def shares(decisions, groups):
 
 
 def means(decisions, names):
-    """{name: the percentage of right decisions of its pairs} for names (N,), without empty ones."""
+    """{name: the percentage of right decisions of its pairs}, by names (N,), without empty ones."""
     named = (name for name in np.unique(names) if name)
     return {str(name): 100 * float(decisions[names == name].mean()) for name in named}
 
 
 def is_over_paradigms(groups):
-    """Whether the `interval` is over paradigms, as it is for two of them or more."""
+    """Whether the `interval` is over paradigms, as it is if there are two or more."""
     return are_paradigms(groups) and len(np.unique(groups)) > 1
 
 
 def interval(decisions, groups):
     """The 95% interval of the share of right decisions, in percent, by a bootstrap.
 
-    The pairs of a paradigm are of one template, and tell about others only together: paradigms are
-    drawn with all their pairs. Otherwise, pairs are drawn within groups.
+    The pairs of a paradigm have one template, and say something about other sentences only as a
+    whole: paradigms are drawn with all their pairs. Otherwise, pairs are drawn within groups.
     """
     rng = np.random.default_rng(1)
     names, places = np.unique(groups, return_inverse=True)
     if is_over_paradigms(groups):
-        right, sizes = np.bincount(places, decisions), np.bincount(places)
+        right = np.bincount(places, decisions)
+        sizes = np.bincount(places)
         draws = rng.integers(len(names), size=(DRAWS, len(names)))
         drawn = right[draws].sum(1) / sizes[draws].sum(1)
     else:

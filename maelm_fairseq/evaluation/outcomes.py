@@ -1,10 +1,12 @@
-"""Records of an evaluation: the outcome of every example, one npz a model, and from them a tidy table of scores.
+"""Records of an evaluation: the outcome of every example, and from them a tidy table of scores.
+
+There is one npz for each model.
 
 Letters in shapes: N examples, L + 1 layers with the embeddings, F folds, R repetitions.
 
 The array `origin` identifies the model. The arrays of a task are called TASK/NAME:
     targets, folds      (N,)
-    FEATURE             answers: what was predicted from it, (L + 1, N), or (1, N) where it has no layers
+    FEATURE             answers: what was predicted from it, (L + 1, N), or (1, N) without layers
     FEATURE/layers      (F,), the layer that the training folds select for each test fold
     few_shot            scores, (SHOTS, R)
 or, of minimal pairs:
@@ -26,32 +28,40 @@ from .minimal_pairs import shares
 from .probes import score
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
-CHOSEN, LAST = "chosen", "last"  # layers of the table, besides numbers
-TEXT = "text"  # the feature of what reads the text itself, without an encoder
+CHOSEN, LAST = "chosen", "last"  # layers of the table, besides their numbers
+TEXT = "text"  # the feature of a predictor that reads the text itself, without an encoder
 COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
 
 
 class Records:
-    """The arrays of one model in an npz file, which is rewritten as they come; nothing is measured twice.
+    """The arrays of one model in an npz file.
+
+    The file is rewritten whenever there are new arrays, so that nothing is measured twice.
 
     `model` identifies the model's files; None is to read only.
     """
 
     def __init__(self, path, model=None):
-        self.path, self.arrays, was = path, {} if model is None else {ORIGIN: np.array(model)}, model
+        self.path = path
         self.model = os.path.splitext(os.path.basename(path))[0]
+        self.arrays = {}
+        if model is not None:
+            self.arrays[ORIGIN] = np.array(model)
+        was = model
         if os.path.exists(path):
             with opened(path) as stream, self.read(), np.load(stream) as arrays:
-                was, self.arrays = str(arrays[ORIGIN]), dict(arrays)
+                was = str(arrays[ORIGIN])
+                self.arrays = dict(arrays)
         if model is not None:
             self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
 
     def read(self):
-        """Errors within the block are the file's, which may be anybody's."""
+        """A block in which errors are the fault of the file, which anybody may have written."""
         return reading(self.path, "the record of an evaluation", "move it away")
 
     def check(self, was, now):
+        """Refuses a file whose origin `was` another than that of `now`; both are dicts."""
         fix = "give the model another name in --names, choose another --dest, or remove the file"
         provenance.check_same(self.path, was, now, fix)
 
@@ -64,7 +74,10 @@ class Records:
             return dict(json.loads(str(self.arrays[key])))
 
     def has(self, task, name, origin):
-        """Whether a measurement is recorded; refuses one that was made from something else than `origin`, a dict."""
+        """Whether a measurement is recorded.
+
+        One that was made from something else than `origin`, a dict, is refused.
+        """
         was = self.origin(task, name)
         if was is None:
             return False
@@ -74,7 +87,8 @@ class Records:
     def write(self, task, name, origin, arrays):
         """Records {name: array} of a task by its name, measured from `origin`."""
         arrays = {**arrays, f"{name}/{ORIGIN}": json.dumps(origin)}
-        self.arrays.update({f"{task}/{key}": np.asarray(array) for key, array in arrays.items()})
+        for key, array in arrays.items():
+            self.arrays[f"{task}/{key}"] = np.asarray(array)
         with atomic_write(self.path, "wb") as stream:
             np.savez_compressed(stream, **dict(sorted(self.arrays.items())))
 
@@ -82,10 +96,13 @@ class Records:
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
         with self.read():
             rows = self.arrays[f"{task}/{feature}"]
-            if layer == CHOSEN and f"{task}/{feature}/layers" in self.arrays:
-                layers, folds = self.arrays[f"{task}/{feature}/layers"], self.arrays[f"{task}/folds"]
+            layers = self.arrays.get(f"{task}/{feature}/layers")
+            if layer == CHOSEN and layers is not None:
+                folds = self.arrays[f"{task}/folds"]
                 return rows[layers[folds], np.arange(rows.shape[1])]
-            return rows[-1 if layer in (CHOSEN, LAST) else layer]
+            if layer in (CHOSEN, LAST):
+                return rows[-1]
+            return rows[layer]
 
     def table(self):
         """The scores, a DataFrame of COLUMNS; few-shot scores are means over repetitions."""
@@ -99,20 +116,32 @@ class Records:
             if "/" in name or name in ("", "targets", "folds", GROUPS):
                 continue
             targets = self.arrays.get(f"{task}/targets")
-            if name == PAIRS:
-                share, parts = shares(array, self.arrays[f"{task}/{GROUPS}"])
-                found = {(name, LAST): share, **{(f"{name}: {group}", LAST): part for group, part in parts.items()}}
-            elif name == "few_shot":
-                found = {(f"{shots} examples per class", CHOSEN): values.mean() for shots, values in zip(SHOTS, array)}
-            else:
-                layers = [*(range(len(array)) if len(array) > 1 else ()), LAST, CHOSEN]
-                found = {(name, layer): score(self.answers(task, name, layer), targets) for layer in layers}
-            metric = "accuracy" if name == PAIRS or targets.dtype.kind != "f" else "100 x Pearson"
-            for (feature, layer), value in found.items():
+            metric = "accuracy"
+            if name != PAIRS and targets.dtype.kind == "f":
+                metric = "100 x Pearson"
+            for feature, layer, value in self.scores(task, name, array, targets):
                 yield self.model, task, feature, layer, metric, round(float(value), 4)
+
+    def scores(self, task, name, array, targets):
+        """Yields the scores of an array of a task: feature, layer and value."""
+        if name == PAIRS:
+            share, parts = shares(array, self.arrays[f"{task}/{GROUPS}"])
+            yield name, LAST, share
+            for group, part in parts.items():
+                yield f"{name}: {group}", LAST, part
+        elif name == "few_shot":
+            for shots, values in zip(SHOTS, array):
+                yield f"{shots} examples per class", CHOSEN, values.mean()
+        else:
+            layers = [LAST, CHOSEN]
+            if len(array) > 1:
+                layers = [*range(len(array)), *layers]
+            for layer in layers:
+                yield name, layer, score(self.answers(task, name, layer), targets)
 
 
 def all_scores(folder):
     """The scores of all models that have records in a folder, a DataFrame of COLUMNS."""
-    tables = [Records(path).table() for path in glob.glob(os.path.join(glob.escape(folder), "*.npz"))]
+    paths = glob.glob(os.path.join(glob.escape(folder), "*.npz"))
+    tables = [Records(path).table() for path in paths]
     return pd.concat(tables).sort_values("model", kind="stable")

@@ -25,7 +25,7 @@ class Pairs:
 
     name: str  # of the file or folder, without an ending
     digest: str  # SHA-256
-    places: list  # N strings, FILE, line NUMBER
+    places: list  # N strings: FILE, line NUMBER
     good: list  # N strings
     bad: list  # N strings
     groups: np.ndarray  # (N,) strings; "" without groups
@@ -33,7 +33,7 @@ class Pairs:
 
 @dataclass
 class BlimpPair:
-    """What is read of a line of BLiMP."""
+    """What is read from a line of BLiMP."""
 
     sentence_good: str
     sentence_bad: str
@@ -50,12 +50,12 @@ def read_pairs(path):
       `group`, in any order.
     - Of a folder, all .jsonl files are read, in the order of their names.
 
-    Every file may be gzip.
+    Any file may be gzip.
 
     Returns: `Pairs`
     Raises:
         FileNotFoundError: there is no such file
-        UsageError: a file has no pairs, or a line is none; the folder has no such file
+        UsageError: a file has no pairs, or a line that is not one; the folder has no such file
     """
     name = os.path.basename(os.path.abspath(path))
     if os.path.isdir(path):
@@ -63,7 +63,8 @@ def read_pairs(path):
         digest = hashlib.sha256(" ".join(map(sha256, files)).encode()).hexdigest()
     else:
         name = os.path.splitext(name.removesuffix(".gz"))[0]
-        files, digest = [path], sha256(path)
+        files = [path]
+        digest = sha256(path)
     rows = [row for file in files for row in read_file(file)]
     places, good, bad, groups = map(list, zip(*rows))
     return Pairs(name, digest, places, good, bad, np.array(groups))
@@ -89,9 +90,11 @@ def json_lines_files(folder):
 def read_file(path):
     """The pairs of one file: a list of (place, good, bad, group)."""
     if is_json_lines(path):
-        rows, expected = list(read_json_lines(path)), "an object with a pair on each line"
+        rows = list(read_json_lines(path))
+        expected = "an object with a pair on each line"
     else:
-        rows, expected = list(read_table(path)), "a header and a line for each"
+        rows = list(read_table(path))
+        expected = "a header and a line for each"
     if not rows:
         fault = f"found no pairs, expected {expected}"
         raise UsageError(f"{path}: {fault}; add some, or remove the file")
@@ -120,10 +123,12 @@ def read_json_lines(path):
 def read_table(path):
     """Yields (place, good, bad, group) of each line after the header that is not empty."""
     for number, line in read_lines(path):
-        cells, place = line.split("\t"), f"{path}, line {number}"
+        cells = line.split("\t")
+        place = f"{path}, line {number}"
         if number == 1:
             header = cells
-            if not set(COLUMNS) <= set(header) or len(set(header)) < len(header):
+            has_columns = set(COLUMNS) <= set(header)
+            if not has_columns or len(set(header)) < len(header):
                 expected = "expected good and bad, perhaps group, separated by tabs"
                 raise UsageError(f"{path}: found the header {line!r}, {expected}; correct it")
         elif line:

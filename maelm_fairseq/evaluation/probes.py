@@ -1,7 +1,8 @@
-"""Linear probes of frozen features by cross-validation: what is selected is selected inside the training folds.
+"""Linear probes of frozen features by cross-validation.
 
-Ridge regression and scikit-learn's ridge classifier: their leave-one-out errors, which select the regularisation and
-the layer, come with the fit, so that all layers of an encoder take minutes.
+All that is selected is selected inside the training folds. The probes are ridge regression and
+scikit-learn's ridge classifier: their leave-one-out errors, which select the regularisation and the
+layer, come with the fit, so that all layers of an encoder take only minutes.
 
 Letters in shapes: N examples, C width, L + 1 layers with the embeddings, F folds.
 """
@@ -14,7 +15,10 @@ STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
 def score(answers, targets):
-    """The accuracy in percent where targets are integers, else 100 times Pearson's correlation, 0 of constants."""
+    """The accuracy in percent where targets are integers, else 100 times Pearson's correlation.
+
+    The correlation of constants counts as 0.
+    """
     if targets.dtype.kind != "f":
         return 100 * float((answers == targets).mean())
     if answers.std() == 0 or targets.std() == 0:
@@ -23,7 +27,9 @@ def score(answers, targets):
 
 
 def fit(x, targets):
-    """Trains a probe on features (n, C) and targets (n,), with the strength of the lowest leave-one-out error.
+    """Trains a probe on features (n, C) and targets (n,).
+
+    Its regularisation has the strength with the lowest leave-one-out error.
 
     Returns:
         a function from features (N, C) to answers (N,); that error, the mean square
@@ -31,7 +37,11 @@ def fit(x, targets):
     scale = StandardScaler().fit(x)
     kind = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
     model = kind(STRENGTHS).fit(scale.transform(x), targets)
-    return lambda rows: model.predict(scale.transform(rows)), -float(model.best_score_)
+
+    def predict(rows):
+        return model.predict(scale.transform(rows))
+
+    return predict, -float(model.best_score_)
 
 
 def probe_layer(x, task):
@@ -40,7 +50,9 @@ def probe_layer(x, task):
     Returns:
         answers (N,), and the leave-one-out error inside the training folds of each fold (F,)
     """
-    predicted, losses = np.empty(task.targets.shape, np.float32 if task.labels is None else np.int64), []
+    kind = np.float32 if task.labels is None else np.int64
+    predicted = np.empty(task.targets.shape, kind)
+    losses = []
     for fold in range(int(task.folds.max()) + 1):
         test = task.folds == fold
         predict, loss = fit(x[~test], task.targets[~test])
@@ -55,5 +67,5 @@ def probe(layers, task):
     Returns:
         {"answers": (L + 1, N), "layers": (F,), the layers that the training folds select}
     """
-    predicted, losses = map(np.stack, zip(*(probe_layer(x, task) for x in layers)))
-    return {"answers": predicted, "layers": losses.argmin(0)}
+    answers, losses = zip(*(probe_layer(x, task) for x in layers))
+    return {"answers": np.stack(answers), "layers": np.stack(losses).argmin(0)}

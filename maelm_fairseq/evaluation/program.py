@@ -1,16 +1,20 @@
-"""Evaluates pretrained encoders with linear probes of their frozen features, and with minimal pairs.
+"""Evaluates pretrained encoders with linear probes of their frozen features, and with minimal
+pairs.
 
-For each model and task: the features of every layer, averaged over tokens and of `<s>`; a ridge classifier or ridge
-regression with 5-fold cross-validation over all labelled examples, with the same folds for every model. Features are
-standardised, and the regularisation and the layer selected, inside the training folds. The score is the accuracy in
-percent or 100 x Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class. Every table of scores
-has a row for a bag of words, which needs no encoder, and one for the most frequent class.
+For each model and task: the features of every layer, averaged over tokens and of `<s>`; a ridge
+classifier or ridge regression with 5-fold cross-validation over all labelled examples, with the
+same folds for every model. Features are standardised, and the regularisation and the layer
+selected, inside the training folds. The score is the accuracy in percent or 100 x Pearson's
+correlation. Few-shot probes train on 8, 32 and 128 examples per class. Every table of scores has a
+row for a bag of words, which needs no encoder, and one for the most frequent class.
 
-Minimal pairs (--pairs) need no training: of two sentences, the model should find the good one more probable, by the
-pseudo-log-likelihood of hub.score; the score is the share of pairs in percent, ties as half.
+Minimal pairs (--pairs) need no training: of two sentences, the model should find the good one more
+probable, by the pseudo-log-likelihood of hub.score; the score is the share of pairs in percent,
+ties as half.
 
-Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row for each score of all models in DEST;
-and DEST/evaluation.md, for the models and tasks of the command. The same command resumes.
+Writes DEST/MODEL.npz, with the outcome of each example; DEST/scores.csv, one row for each score of
+all models in DEST; and DEST/evaluation.md, for the models and tasks of the command. The same
+command resumes.
 """
 
 import datetime
@@ -44,79 +48,133 @@ from .report import Report, models_of_arm
 from .yardsticks import YARDSTICKS
 from .yardsticks import measure as measure_yardsticks
 
-SCORES, TABLES = "scores.csv", "evaluation.md"  # of all models in a folder, and of a command
+SCORES = "scores.csv"  # of all models in a folder
+TABLES = "evaluation.md"  # of the models and tasks of a command
 
 
 def parse(arguments, command, fetch):
     """Parses the arguments; see `main`."""
     parser = errors.Parser(os.path.basename(command), description=__doc__)
     parser.set_defaults(arguments=arguments, command=command, fetch=fetch)
-    add = parser.add_argument
-    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
-    add("--names", nargs="+", metavar="NAME", help="their names, ARM-SEED to compare arms (default: the files' names)")
-    add("--data", required=True, metavar="DIR", help="folder with their vocabulary, from data-prep/prepare.sh")
-    add("--dest", required=True, metavar="DIR", help="folder to write to")
-    tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also {' '.join(SECONDARY)}"
-    add("--tasks", nargs="+", metavar="NAME", help=tasks)
-    pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
-    pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
-    add("--pairs", nargs="+", default=[], metavar="PATH", help=pairs)
-    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning (default: DEST/labelled, "
-    labelled += "to which data-prep/fetch_labelled.py fetches its tasks)"
-    add("--labelled", metavar="DIR", help=labelled)
-    values = "tasks whose labels are numbers, though called label"
-    add("--regression", nargs="+", default=[], metavar="NAME", help=values)
-    repeats = f"repetitions of the few-shot probes, with other training examples (default: {REPEATS}); 0 for none"
-    add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
-    add("--side-by-side", action="store_true", help="also probe the means of layers 1 to L side by side")
-    arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; may be repeated"
-    add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
+    add_options(parser.add_argument)
     args = parser.parse_args(arguments)
-    args.names = args.names or [os.path.splitext(os.path.basename(path.rstrip("/")))[0] for path in args.checkpoint]
-    if not len(args.checkpoint) == len(args.names) == len(set(args.names)):
-        count = len(args.checkpoint)
-        raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
-    args.names = [plain_name("--names", name) for name in args.names]
-    taken = [name for name in args.names if name in YARDSTICKS]
-    if taken:
-        raise UsageError(f"--names {taken[0]}: every evaluation has a row of that name; choose another")
+    args.names = names_of_models(args)
     tasks = args.tasks
     if tasks is None:
-        tasks = [] if args.pairs else tasks_in(args.labelled) if args.labelled else PRIMARY
+        tasks = default_tasks(args)
     args.tasks = list(dict.fromkeys(plain_name("--tasks", name) for name in tasks))
     args.pairs = [read_pairs(path) for path in args.pairs]
     names = [*args.tasks, *(plain_name("--pairs", pairs.name) for pairs in args.pairs)]
     if len(set(names)) < len(names):
-        raise UsageError(f"--pairs: {', '.join(names)}: expected files and tasks of different names")
+        raise UsageError(
+            f"--pairs: {', '.join(names)}: expected files and tasks of different names"
+        )
     unknown = [name for name in args.regression if name not in args.tasks]
     if unknown:
-        raise UsageError(f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}")
+        raise UsageError(
+            f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}"
+        )
     if args.compare and not args.tasks:
         raise UsageError("--compare compares scores of tasks: name some with --tasks")
     for arms in args.compare:
-        if len(set(arms)) < 2:
-            raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
-        first, second = (models_of_arm(args.names, arm) for arm in arms)
-        if not first.keys() & second.keys():
-            expected, names = " and ".join(f"{arm}-SEED" for arm in arms), ", ".join(args.names)
-            raise UsageError(f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found {names}")
+        check_arms(arms, args.names)
     return args
+
+
+def add_options(add):
+    """Adds the options of the program by `add`, a parser's `add_argument`."""
+    names = "their names, ARM-SEED to compare arms (default: the files' names)"
+    data = "folder with their vocabulary, from data-prep/prepare.sh"
+    tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also "
+    tasks += " ".join(SECONDARY)
+    pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
+    pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
+    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning "
+    labelled += "(default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)"
+    values = "tasks whose labels are numbers, though called label"
+    repeats = "repetitions of the few-shot probes, with other training examples "
+    repeats += f"(default: {REPEATS}); 0 for none"
+    means = "also probe the means of layers 1 to L side by side"
+    arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; "
+    arms += "may be repeated"
+    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
+    add("--names", nargs="+", metavar="NAME", help=names)
+    add("--data", required=True, metavar="DIR", help=data)
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    add("--tasks", nargs="+", metavar="NAME", help=tasks)
+    add("--pairs", nargs="+", default=[], metavar="PATH", help=pairs)
+    add("--labelled", metavar="DIR", help=labelled)
+    add("--regression", nargs="+", default=[], metavar="NAME", help=values)
+    add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
+    add("--side-by-side", action="store_true", help=means)
+    add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
+
+
+def names_of_models(args):
+    """The names of the models: a different one for each checkpoint."""
+    names = args.names
+    if not names:
+        files = [os.path.basename(path.rstrip("/")) for path in args.checkpoint]
+        names = [os.path.splitext(name)[0] for name in files]
+    count = len(args.checkpoint)
+    if len(names) != count or len(set(names)) != count:
+        raise UsageError(
+            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
+        )
+    for name in names:
+        plain_name("--names", name)
+    for name in names:
+        if name in YARDSTICKS:
+            raise UsageError(
+                f"--names {name}: every evaluation has a row of that name; choose another"
+            )
+    return names
+
+
+def default_tasks(args):
+    """The names of the tasks without --tasks."""
+    if args.pairs:
+        return []
+    if args.labelled:
+        return tasks_in(args.labelled)
+    return PRIMARY
+
+
+def check_arms(arms, names):
+    """Refuses to compare two arms that have no seed in common; `names` are those of the models."""
+    if len(set(arms)) < 2:
+        raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
+    first, second = (models_of_arm(names, arm) for arm in arms)
+    if not first.keys() & second.keys():
+        expected = " and ".join(f"{arm}-SEED" for arm in arms)
+        raise UsageError(
+            f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found "
+            f"{', '.join(names)}"
+        )
 
 
 def tasks_in(folder):
     """The names of the tasks in a folder."""
     names = sorted(os.listdir(folder))
-    tasks = [name for name in names if find_file(os.path.join(folder, name), "train", SENTENCE_FILES, required=False)]
+    tasks = []
+    for name in names:
+        if find_file(os.path.join(folder, name), "train", SENTENCE_FILES, required=False):
+            tasks.append(name)
     if not tasks:
-        raise UsageError(f"--labelled {folder}: found no TASK/train.tsv; give the folder that has one for each task")
+        raise UsageError(
+            f"--labelled {folder}: found no TASK/train.tsv; give the folder that has one for each "
+            "task"
+        )
     return tasks
 
 
 def plain_name(what, name):
-    """A name that a file may have, and a cell of a table, which has a column `mean`."""
+    """A name that fits a file and a cell of a table, which has a column `mean`."""
     plain = re.fullmatch(r"(?!mean$|[. ])[^/|]+(?<! )", name)
     if not plain or not name.isprintable() or len(os.fsencode(name)) > 200:
-        expected = "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
+        expected = (
+            "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
+        )
         raise UsageError(f"{what} {name!r}: expected a name of {expected}")
     return name
 
@@ -125,28 +183,35 @@ def load_tasks(args):
     """The `probe_tasks.Task` of each name, fetched if need be."""
     folder = args.labelled or os.path.join(args.dest, "labelled")
     if args.tasks and not args.labelled:
-        if subprocess.run([sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]).returncode:
+        command = [sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]
+        if subprocess.run(command).returncode:
             fault = "not fetched (see above); give texts of your own by --labelled"
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
-    return [load_task(os.path.join(folder, name), regression=name in args.regression) for name in args.tasks]
+    tasks = []
+    for name in args.tasks:
+        tasks.append(load_task(os.path.join(folder, name), regression=name in args.regression))
+    return tasks
 
 
 def measure(records, encoder, task, repeats, side_by_side):
-    """Probes the frozen features of an encoder on a task, unless that is recorded; `repeats` are of few-shot probes."""
-    same = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
-    origins = {"mean": same, "first": same}
+    """Probes the frozen features of an encoder on a task, unless that is recorded.
+
+    `repeats` are those of few-shot probes.
+    """
+    of_probes = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
+    origins = {"mean": of_probes, "first": of_probes}
     if side_by_side:
-        origins["side_by_side"] = same
+        origins["side_by_side"] = of_probes
     if repeats and has_few_shot(task):
-        origins["few_shot"] = {**same, "repeats": f"{SHOTS} {repeats}"}
+        origins["few_shot"] = {**of_probes, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
             arrays = {name: few_shot(features["mean"], task, repeats)}
         elif name == "side_by_side":
-            layers = features["mean"][1:]
-            arrays = {name: probe(np.concatenate(layers, axis=-1)[None], task)["answers"]}
+            side_by_side_layers = np.concatenate(features["mean"][1:], axis=-1)
+            arrays = {name: probe(side_by_side_layers[None], task)["answers"]}
         else:
             probed = probe(features[name], task)
             arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
@@ -156,32 +221,42 @@ def measure(records, encoder, task, repeats, side_by_side):
 
 def heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
-    words = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]  # names are any bytes
+    # Names of files can be any bytes.
+    words = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]
     command = shlex.join([args.command, *words])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
-    lines = [f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by", f"```\n{command}\n```"]
+    lines = [
+        f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by",
+        f"```\n{command}\n```",
+    ]
     for task in tasks:
-        classes = f"{len(task.labels)} classes" if task.labels else "values"
-        no_mean = "; in no mean" * (task.name in secondary)
-        left_out = f"{task.dropped} left out (repeated, of a small class, or without a label)"
-        counts = f"{len(task.texts):,} examples, {left_out}"
-        few = ""
+        line = f"- {task.name}: {len(task.texts):,} examples, {task.dropped} left out "
+        line += "(repeated, of a small class, or without a label); "
+        line += f"{len(task.labels)} classes" if task.labels else "values"
+        line += f"; {task.metric}"
         if args.few_shot_repeats and has_few_shot(task):
-            few = f"; few-shot probes have at most {most_shots(task)} of its smallest class"
-        lines.append(f"- {task.name}: {counts}; {classes}; {task.metric}{few}{no_mean}")
+            line += f"; few-shot probes have at most {most_shots(task)} of its smallest class"
+        if task.name in secondary:
+            line += "; in no mean"
+        lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 def evaluate(args):
     """Evaluates and reports; see `parse`."""
-    models = {name: Encoder(find_checkpoint(path), args.data) for name, path in zip(args.names, args.checkpoint)}
+    models = {}
+    for name, path in zip(args.names, args.checkpoint):
+        models[name] = Encoder(find_checkpoint(path), args.data)
     tasks = load_tasks(args)
-    records = {name: Records(os.path.join(args.dest, name + ".npz"), models[name].digest) for name in models}
-    for name, task in tqdm([*itertools.product(models, tasks)], "probes", unit="task", disable=None):
+    records = {name: Records(record_file(args, name), models[name].digest) for name in models}
+    to_probe = [*itertools.product(models, tasks)]
+    for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
         value = score(records[name].answers(task.name, "mean"), task.targets)
         tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
-    yardsticks = {name: Records(os.path.join(args.dest, name + ".npz"), name) for name in YARDSTICKS if tasks}
+    yardsticks = {}
+    if tasks:
+        yardsticks = {name: Records(record_file(args, name), name) for name in YARDSTICKS}
     for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
         measure_yardsticks(yardsticks, task, args.few_shot_repeats)
     for name, pairs in itertools.product(models, args.pairs):
@@ -189,9 +264,20 @@ def evaluate(args):
         if not records[name].has(pairs.name, PAIRS, origin):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
+    write_tables(args, tasks, list(records.values()), list(yardsticks.values()))
+
+
+def record_file(args, name):
+    """The path of the record of a model or yardstick."""
+    return os.path.join(args.dest, name + ".npz")
+
+
+def write_tables(args, tasks, records, yardsticks):
+    """Writes SCORES and TABLES, and prints the comparisons of arms."""
     secondary = [] if args.labelled else SECONDARY
-    names = [task.name for task in tasks], [pairs.name for pairs in args.pairs]
-    report = Report(list(records.values()), *names, secondary, list(yardsticks.values()))
+    names_of_tasks = [task.name for task in tasks]
+    names_of_pairs = [pairs.name for pairs in args.pairs]
+    report = Report(records, names_of_tasks, names_of_pairs, secondary, yardsticks)
     with atomic_write(os.path.join(args.dest, SCORES)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES)
@@ -200,7 +286,8 @@ def evaluate(args):
         stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
     for arms in args.compare:
         estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
-        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({low:+.2f} to {high:+.2f})")
+        interval = f"{low:+.2f} to {high:+.2f}"
+        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval})")
     print(f"tables: {path}")
 
 
@@ -216,6 +303,7 @@ def main(arguments, command, fetch):
     os.makedirs(args.dest, exist_ok=True)
     if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
         for name in [SCORES, TABLES]:
-            check_new(os.path.join(args.dest, name))  # it is of something else
-    with one_at_a_time(args.dest):  # another run waits for this one, and continues with its records
+            check_new(os.path.join(args.dest, name))  # one without records is of something else
+    # Another run waits for this one, and continues with its records.
+    with one_at_a_time(args.dest):
         evaluate(args)

@@ -17,9 +17,11 @@ DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
-    """A table in Markdown, whose index is its first column, of a DataFrame or what makes one."""
+    """A table in Markdown of a DataFrame, or of what makes one; its index is the first column."""
     frame = pd.DataFrame(frame)
-    rows = [[name, *("" if pd.isna(cell) else cell for cell in row)] for name, *row in frame.itertuples()]
+    rows = []
+    for name, *cells in frame.itertuples():
+        rows.append([name, *("" if pd.isna(cell) else cell for cell in cells)])
     return table([frame.index.name or "", *frame.columns], rows)
 
 
@@ -41,36 +43,51 @@ class Report:
     """
 
     def __init__(self, records, tasks, pairs=(), secondary=(), yardsticks=()):
-        self.records, self.tasks, self.pairs = {each.model: each for each in records}, tasks, pairs
+        self.records = {record.model: record for record in records}
+        self.tasks = tasks
+        self.pairs = pairs
         self.averaged = [task for task in tasks if task not in secondary] or tasks
-        table = pd.concat([each.table() for each in [*records, *yardsticks]])
+        self.yardsticks = [record.model for record in yardsticks]
+        table = pd.concat([record.table() for record in [*records, *yardsticks]])
         table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS)]
-        self.yardsticks = [each.model for each in yardsticks]
         is_yardstick = table.model.isin(self.yardsticks)
-        self.table, self.without_encoder = table[~is_yardstick], table[is_yardstick]
+        self.table = table[~is_yardstick]
+        self.without_encoder = table[is_yardstick]
 
     def scores(self, feature, layer=CHOSEN):
-        """Scores of models by tasks, and their mean over those of the mean; without models that lack a task."""
+        """Scores of models by tasks, and their mean over the tasks that are averaged.
+
+        Models that lack a task are left out.
+        """
         chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
         chosen = pd.concat([chosen, self.beside(feature)])
         rows = [*self.records, *self.yardsticks]
         frame = chosen.pivot(index="model", columns="task", values="value").reindex(rows)
         frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()
-        frame["mean"] = frame[[task for task in self.averaged if task in frame]].mean(axis=1)
+        averaged = [task for task in self.averaged if task in frame]
+        frame["mean"] = frame[averaged].mean(axis=1)
         return frame
 
     def beside(self, feature):
-        """The rows of yardsticks beside a feature: of all examples, or of as few."""
+        """The rows of yardsticks to compare a feature with.
+
+        Those with as few examples as a few-shot feature where there are such, else those with all.
+        """
         table = self.without_encoder
         few = table[table.feature == feature]
-        others = ~table.model.isin(few.model)
-        return pd.concat([few, table[others & (table.feature == TEXT) & (table.layer == CHOSEN)]])
+        has_no_few = ~table.model.isin(few.model)
+        with_all = (table.feature == TEXT) & (table.layer == CHOSEN)
+        return pd.concat([few, table[has_no_few & with_all]])
 
     def layers(self, feature):
-        """Scores of models by layer, mean over tasks; a yardstick, which has no layers, has one score."""
+        """Scores of models by layer, mean over tasks.
+
+        A yardstick, which has no layers, has one score.
+        """
         chosen = self.table[(self.table.feature == feature) & self.table.task.isin(self.averaged)]
         chosen = chosen[chosen.layer.map(lambda layer: isinstance(layer, int))]
-        frame = chosen.pivot_table(index="model", columns="layer", values="value").reindex(list(self.records))
+        frame = chosen.pivot_table(index="model", columns="layer", values="value")
+        frame = frame.reindex(list(self.records))
         beside = self.beside(feature)
         for name in self.yardsticks:
             rows = beside[(beside.model == name) & beside.task.isin(self.averaged)]
@@ -78,29 +95,49 @@ class Report:
         return frame.rename(columns=lambda layer: f"layer {layer}")
 
     def differences(self, arms, feature="mean", layer=CHOSEN):
-        """The first of two arms minus the second, by task and for their mean: estimate and 95% interval.
+        """The first of two arms minus the second, by task and for their mean, with 95% intervals.
 
-        From two seeds on, Student's t over seeds, paired; from one, a bootstrap over examples, for these models only.
+        With two seeds or more, an interval is Student's t over seeds, paired; with one, a bootstrap
+        over examples, for these models only.
         """
         frame = self.scores(feature, layer)
-        ours, theirs = (models_of_arm(frame.index, arm) for arm in arms)
+        ours = models_of_arm(frame.index, arms[0])
+        theirs = models_of_arm(frame.index, arms[1])
         seeds = [seed for seed in ours if seed in theirs]
-        rows, averaged = [], [task for task in self.averaged if task in frame]
-        pair = [self.records[side[seed]] for side in (ours, theirs) for seed in seeds[:1]]
-        answered = pair and f"{frame.columns[0]}/{feature}" in pair[0].arrays  # few-shot probes record scores alone
-        for task in ["mean", *frame.columns[:-1]] if len(seeds) > 1 or answered else []:
-            values = [frame.loc[[side[seed] for seed in seeds], task].to_numpy() for side in (ours, theirs)]
-            estimate = (values[0] - values[1]).mean()
+        averaged = [task for task in self.averaged if task in frame]
+        tasks = ["mean", *frame.columns[:-1]]
+        if len(seeds) < 2 and not self.has_answers(ours, seeds, frame.columns[0], feature):
+            tasks = []
+        rows = []
+        for task in tasks:
+            our_scores = frame.loc[[ours[seed] for seed in seeds], task].to_numpy()
+            their_scores = frame.loc[[theirs[seed] for seed in seeds], task].to_numpy()
+            estimate = (our_scores - their_scores).mean()
             if len(seeds) > 1:
-                low, high = stats.ttest_rel(*values).confidence_interval(0.95)
+                test = stats.ttest_rel(our_scores, their_scores)
+                low, high = test.confidence_interval(0.95)
             else:
-                tasks = averaged if task == "mean" else [task]
-                errors = [bootstrap_error(*pair, name, feature, layer) for name in tasks]
-                width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
+                pair = self.records[ours[seeds[0]]], self.records[theirs[seeds[0]]]
+                names = averaged if task == "mean" else [task]
+                errors = [bootstrap_error(*pair, name, feature, layer) for name in names]
+                width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(names)
                 low, high = estimate - width, estimate + width
             rows.append([task, estimate, low, high])
-        frame = pd.DataFrame(rows, columns=["", f"{arms[0]} minus {arms[1]}", "from", "to"]).set_index("")
-        return frame.assign(seeds=len(seeds), tasks=[len(averaged) if task == "mean" else 1 for task in frame.index])
+        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to"]
+        differences = pd.DataFrame(rows, columns=columns).set_index("")
+        counts = [len(averaged) if task == "mean" else 1 for task in differences.index]
+        return differences.assign(seeds=len(seeds), tasks=counts)
+
+    def has_answers(self, models, seeds, task, feature):
+        """Whether the model of the first seed has answers to examples; few-shot probes have none.
+
+        Args:
+            models: {seed: name}
+            seeds: of `models`; there may be none
+        """
+        if not seeds:
+            return False
+        return f"{task}/{feature}" in self.records[models[seeds[0]]].arrays
 
     def decided(self, name):
         """How minimal pairs are decided: models by the right share, its interval, and how many."""
@@ -121,7 +158,10 @@ class Report:
     def decisions(self, name):
         """{model: how it decides each pair, (N,), and the groups of the pairs, (N,)}."""
         keys = [f"{name}/{key}" for key in [PAIRS, GROUPS]]
-        return {model: [of.arrays[key] for key in keys] for model, of in self.records.items()}
+        decisions = {}
+        for model, record in self.records.items():
+            decisions[model] = [record.arrays[key] for key in keys]
+        return decisions
 
     def pairs_text(self, name):
         """The section on minimal pairs."""
@@ -139,33 +179,59 @@ class Report:
 
     def text(self, comparisons=()):
         """All tables; `comparisons` are pairs of arms."""
+        features = [feature for feature in self.table.feature.unique() if feature != "mean"]
+        titles = {feature: TITLES.get(feature, feature) for feature in features}
+        parts = [self.pairs_text(name) for name in self.pairs]
+        for title, frame in self.sections(titles).items():
+            if len(frame):
+                parts.append(f"## {title}\n{markdown(frame)}")
+        parts += [self.comparison_text(arms, titles) for arms in comparisons]
+        return "\n".join(parts)
+
+    def sections(self, titles):
+        """The tables of scores, {title: DataFrame}.
+
+        `titles` are those of the features other than mean: {feature: title}.
+        """
         sections = {}
+        mean = TITLES["mean"]
         if self.tasks:
-            sections[f"Score: {TITLES['mean']}, layer selected inside the training folds"] = self.scores("mean")
-            sections[f"Last layer, {TITLES['mean']}"] = self.scores("mean", LAST)
-        titles = {feature: TITLES.get(feature, feature) for feature in self.table.feature.unique() if feature != "mean"}
+            sections[f"Score: {mean}, layer selected inside the training folds"] = self.scores(
+                "mean"
+            )
+            sections[f"Last layer, {mean}"] = self.scores("mean", LAST)
         for feature, title in titles.items():
             sections[title[0].upper() + title[1:]] = self.scores(feature)
-        for feature in ["mean", "first"] if self.tasks else []:
-            sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
-        parts = [self.pairs_text(name) for name in self.pairs]
-        parts += [f"## {title}\n{markdown(frame)}" for title, frame in sections.items() if len(frame)]
-        for arms in comparisons:
-            frame, others = self.differences(arms), {"mean, last layer": self.differences(arms, layer=LAST)}
-            others.update({f"mean, {title}": self.differences(arms, feature) for feature, title in titles.items()})
-            more = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
-            table = markdown(pd.concat([frame, *more]))
-            over = "over seeds, or where there is one, over examples, for these two models only"
-            parts.append(f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{table}")
-        return "\n".join(parts)
+        if self.tasks:
+            for feature in ["mean", "first"]:
+                sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
+        return sections
+
+    def comparison_text(self, arms, titles):
+        """The section on the difference of two arms; `titles` as for `sections`."""
+        frame = self.differences(arms)
+        others = {"mean, last layer": self.differences(arms, layer=LAST)}
+        for feature, title in titles.items():
+            others[f"mean, {title}"] = self.differences(arms, feature)
+        means = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
+        rows = markdown(pd.concat([frame, *means]))
+        over = "over seeds, or where there is one, over examples, for these two models only"
+        return f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{rows}"
 
 
 def bootstrap_error(ours, theirs, task, feature, layer):
     """The standard error of a difference of scores over the examples of a task."""
-    answers, targets = [each.answers(task, feature, layer) for each in (ours, theirs)], ours.arrays[f"{task}/targets"]
+    our_answers = ours.answers(task, feature, layer)
+    their_answers = theirs.answers(task, feature, layer)
+    targets = ours.arrays[f"{task}/targets"]
     if not np.array_equal(targets, theirs.arrays[f"{task}/targets"]):
         names = f"{ours.model} and {theirs.model}"
         raise UsageError(f"{names}: evaluated on different examples of {task}; evaluate both again")
     rng = np.random.default_rng(1)
-    draws = (rng.integers(len(targets), size=len(targets)) for _ in range(DRAWS))
-    return np.std([score(answers[0][rows], targets[rows]) - score(answers[1][rows], targets[rows]) for rows in draws])
+    differences = []
+    for _ in range(DRAWS):
+        rows = rng.integers(len(targets), size=len(targets))
+        our_score = score(our_answers[rows], targets[rows])
+        their_score = score(their_answers[rows], targets[rows])
+        differences.append(our_score - their_score)
+    return np.std(differences)

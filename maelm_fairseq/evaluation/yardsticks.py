@@ -1,6 +1,7 @@
-"""What stands beside the probes: a bag of words and the most frequent class, which need no encoder.
+"""What probes are compared with: a bag of words and the most frequent class.
 
-They are scored on the same folds as the probes, and with the same few labelled examples.
+These need no encoder. They are scored on the same folds as the probes, and with the same few
+labelled examples.
 
 Letters in shapes: N examples.
 """
@@ -18,7 +19,8 @@ YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
 
 def by_folds(task, predict):
     """What `predict`, a function of training and test examples, predicts for each example: (N,)."""
-    predicted = np.empty(task.targets.shape, np.float32 if task.labels is None else np.int64)
+    kind = np.float32 if task.labels is None else np.int64
+    predicted = np.empty(task.targets.shape, kind)
     for fold in range(int(task.folds.max()) + 1):
         test = np.flatnonzero(task.folds == fold)
         predicted[test] = predict(np.flatnonzero(task.folds != fold), test)
@@ -26,7 +28,7 @@ def by_folds(task, predict):
 
 
 def few_shot(counts, task, repeats):
-    """The scores of bags of words, (SHOTS, repeats), by the examples of `few_shot.few_shot`."""
+    """The scores of bags of words, (SHOTS, repeats), on the examples of `few_shot.few_shot`."""
     scores = np.empty((len(SHOTS), repeats), np.float32)
     for i, shots in enumerate(SHOTS):
         for repeat in range(repeats):
@@ -38,35 +40,40 @@ def few_shot(counts, task, repeats):
 
 
 def constant(task):
-    """The most frequent class of the training folds; of values 0, their mean: (N,)."""
+    """The most frequent class of the training folds; for values 0, which is their mean: (N,)."""
     if task.labels is None:
         return np.zeros(len(task.targets), np.float32)
     return by_folds(task, lambda rows, rest: most_frequent(task.targets, rows, rest))
 
 
 def measure(records, task, repeats):
-    """Records both on a task, unless that is done; what was made from other texts or repeats is replaced.
+    """Records how both do on a task, unless that is recorded.
+
+    A record that was made from other texts or repetitions is replaced.
 
     Args:
         records: {each of YARDSTICKS: `outcomes.Records`}
+        task: `probe_tasks.Task`
         repeats: of few-shot training
     """
-    same = {"task": task.digest()}
+    origin = {"task": task.digest()}
     shared = {"targets": task.targets, "folds": task.folds}
-    bag, frequent = records[BAG_OF_WORDS], records[MOST_FREQUENT]
-    if frequent.origin(task.name, TEXT) != same:
-        frequent.write(task.name, TEXT, same, {**shared, TEXT: constant(task)[None]})
-    of_bag = {**same, "strengths": str(STRENGTHS)}
+    bag = records[BAG_OF_WORDS]
+    frequent = records[MOST_FREQUENT]
+    if frequent.origin(task.name, TEXT) != origin:
+        frequent.write(task.name, TEXT, origin, {**shared, TEXT: constant(task)[None]})
+    of_bag = {**origin, "strengths": str(STRENGTHS)}
     origins = {TEXT: of_bag}
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**of_bag, "repeats": f"{SHOTS} {repeats}"}
-    missing = [name for name, origin in origins.items() if bag.origin(task.name, name) != origin]
+    missing = [name for name in origins if bag.origin(task.name, name) != origins[name]]
     if not missing:
         return
     counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
     for name in missing:
         if name == TEXT:
-            array = by_folds(task, lambda rows, rest: predict(counts, task.targets, rows, rest))[None]
+            answers = by_folds(task, lambda rows, rest: predict(counts, task.targets, rows, rest))
+            array = answers[None]
         else:
             array = few_shot(counts, task, repeats)
         bag.write(task.name, name, origins[name], {**shared, name: array})

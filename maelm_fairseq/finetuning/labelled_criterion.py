@@ -15,12 +15,14 @@ class LabelledCriterion(FairseqCriterion):
 
     def step(self, model, sample):
         """Returns what `forward` does, and the output of the head."""
-        task, target = self.task, sample["target"]
-        with autocast(task.cfg, target.device):
-            output = task.output(model, sample["net_input"])
-        loss, ntargets = task.loss(output, target), sample["ntargets"]
+        target = sample["target"]
+        with autocast(self.task.cfg, target.device):
+            output = self.task.output(model, sample["net_input"])
+        loss = self.task.loss(output, target)
+        ntargets = sample["ntargets"]
+        unit = 1 if target.is_floating_point() else math.log(2)  # bits, of classes
         logged = {
-            "loss": loss.detach() / (1 if target.is_floating_point() else math.log(2)),
+            "loss": loss.detach() / unit,
             "sample_size": ntargets,
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
@@ -29,7 +31,7 @@ class LabelledCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs the mean loss: in bits, or the squared error of numbers."""
+        """Logs the mean loss: in bits, or for numbers the squared error."""
         size = sum(log.get("sample_size", 0) for log in logging_outputs)
         loss = sum(log.get("loss", 0) for log in logging_outputs)
         metrics.log_scalar("loss", loss / max(size, 1), size, round=3)

@@ -11,7 +11,7 @@ from ..data.batch import Batch
 from ..data.batches import EveryItemDataset
 
 IGNORED = -100  # the target of a token that has none
-POOL = 1024  # random examples that are sorted by length, so that batches need little padding
+POOL = 1024  # random examples that are sorted by length, so that batches have little padding
 
 
 class LabelledDataset(EveryItemDataset):
@@ -19,27 +19,33 @@ class LabelledDataset(EveryItemDataset):
 
     Args:
         sequences: list of lists of tokens
-        targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each token
+        targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each
+            token
         text: what was read, in words
         metrics: names of the scores; none where there are no labels
-        more: what answers and scores need, as attributes
+        more: what answers and scores need; set as attributes
     """
 
     def __init__(self, task, split, sequences, targets, text, metrics, **more):
-        self.dictionary, self.seed = task.dictionary, task.cfg.seed
-        self.split, self.text, self.metrics = split, text, metrics
+        self.dictionary = task.dictionary
+        self.seed = task.cfg.seed
+        self.split = split
+        self.text = text
+        self.metrics = metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
         vars(self).update(more)
 
     def __getitem__(self, index):
-        return index, torch.from_numpy(self.sequences[index]).long(), torch.from_numpy(self.targets[index])
+        tokens = torch.from_numpy(self.sequences[index]).long()
+        return index, tokens, torch.from_numpy(self.targets[index])
 
     def collater(self, samples):
         """Merges examples into a batch.
 
-        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1), (B, 2) or (B, T)
+        Returns: dict: `net_input` with `src_tokens` (B, T), padded at the right; `target` (B, 1),
+        (B, 2) or (B, T)
         """
         if not samples:
             return {}
@@ -47,17 +53,21 @@ class LabelledDataset(EveryItemDataset):
         tokens = pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
         target = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
         ntokens = sum(map(len, sequences))
+        ntargets = target.numel()
+        if not target.is_floating_point():
+            ntargets = int(target.ne(IGNORED).sum())
         return Batch(
             id=np.array(indices),
             net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
-            target=target,  # of numbers in float64: fairseq would make half precision of float32
-            ntargets=target.numel() if target.is_floating_point() else int(target.ne(IGNORED).sum()),
+            target=target,  # numbers are float64: fairseq would make half precision of float32
+            ntargets=ntargets,
             nsentences=len(indices),
             ntokens=ntokens,
             split=self.split,
         )
 
     def ordered_indices(self):
-        """An order drawn from (seed, epoch), in which sequences of similar length are side by side."""
+        """An order drawn from (seed, epoch), in which neighbours have a similar length."""
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-        return order[np.lexsort((self.sizes[order], np.arange(len(self)) // POOL))]
+        pools = np.arange(len(self)) // POOL
+        return order[np.lexsort((self.sizes[order], pools))]

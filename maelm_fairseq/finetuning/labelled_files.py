@@ -1,4 +1,4 @@
-"""Labelled files as people have them: GLUE's and others like them, and where to find them."""
+"""Labelled files as people have them: those of GLUE and others like them, and where they are."""
 
 import collections
 import os
@@ -9,39 +9,56 @@ from ..base.errors import MissingFileError, UsageError
 from ..base.utf8 import read_lines
 
 MAXIMUM_SKIPPED = 0.01  # of the lines of a file
-NO_LABEL, NO_AGREEMENT = "-", "its annotators do not agree"  # of SNLI, whose authors advise to leave such out
+# The label of examples of SNLI that its authors advise to leave out, and why.
+NO_LABEL = "-"
+NO_AGREEMENT = "its annotators do not agree"
 
 
 def is_test(split):
-    """Whether a split is for the finished model: it is predicted and, where it has labels, scored once."""
+    """Whether a split is for the finished model: predicted, and scored once where it has labels."""
     return split.startswith("test")
 
 
 def find_file(folder, split, names, required=True):
-    """The path of a split's file in a folder, plain or `.gz`; None if there is none and it is not required.
+    """The path of a split's file in a folder, plain or `.gz`.
 
-    `names` are {split: possible names of its file}.
-
+    Args:
+        folder: of the labelled files
+        split: whose file it is
+        names: {split: possible names of its file}
+        required: whether there must be a file
+    Returns: the path; None if there is no file and none is required
     Raises:
-        FileNotFoundError: there is none, and it is required
+        FileNotFoundError: there is no file, and one is required
         ValueError: there are several, or it is not a file
     """
-    known = names.get(split, [split])
-    there = [name + end for name in known for end in ("", ".gz") if os.path.lexists(os.path.join(folder, name + end))]
-    if len(there) > 1:
-        raise UsageError(f"--labelled {folder}: found {' and '.join(there)}, expected one of them; move others away")
-    if there:
-        path = os.path.join(folder, there[0])
+    possible = names.get(split, [split])
+    present = []
+    for name in possible:
+        for name_of_file in (name, name + ".gz"):
+            if os.path.lexists(os.path.join(folder, name_of_file)):
+                present.append(name_of_file)
+    if len(present) > 1:
+        raise UsageError(
+            f"--labelled {folder}: found {' and '.join(present)}, expected one of them; "
+            "move others away"
+        )
+    if present:
+        path = os.path.join(folder, present[0])
         if not os.path.isfile(path):
-            raise UsageError(f"{path}: found something else, expected a file; remove it, or put a file there")
+            raise UsageError(
+                f"{path}: found something else, expected a file; remove it, or put a file there"
+            )
         return path
     if not required:
         return None
-    there = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "no such folder"
-    raise MissingFileError(f"--labelled {folder}: expected {' or '.join(known)}, found: {there or 'nothing'}")
+    found = "no such folder"
+    if os.path.isdir(folder):
+        found = ", ".join(sorted(os.listdir(folder))) or "nothing"
+    raise MissingFileError(f"--labelled {folder}: expected {' or '.join(possible)}, found: {found}")
 
 
-# Sentences and pairs -----------------------------------------------------------------------------------------------
+# Sentences and pairs
 
 # MNLI has two dev sets, two test sets, and GLUE's diagnostic set, which its models predict.
 SENTENCE_FILES = {
@@ -67,12 +84,13 @@ class Form(NamedTuple):
         return self.metrics == CORRELATIONS
 
     def metrics_of(self, classes):
-        """The metrics of a task with these classes: F1 is for two."""
+        """The metrics of a task with these classes: F1 is only for two."""
         return [metric for metric in self.metrics if metric != "f1" or len(classes) == 2]
 
     def described(self):
         """Texts and labels, in words."""
-        return f"read as {self.name}, {' and '.join(self.texts)} with {'numbers' if self.is_regression else 'classes'}"
+        labels = "numbers" if self.is_regression else "classes"
+        return f"read as {self.name}, {' and '.join(self.texts)} with {labels}"
 
 
 CORRELATIONS = ["pearson", "spearman"]
@@ -88,7 +106,8 @@ FORMS = [
     Form("sentences with scores", ["sentence"], "score", CORRELATIONS),
 ]
 COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
-COLA_COLUMNS = ["source", "label", "original label", "sentence"]  # its files for training and validation have no header
+# CoLA's files for training and validation have no header.
+COLA_COLUMNS = ["source", "label", "original label", "sentence"]
 NUMBERS = ["index", "id"]  # columns with the GLUE server's numbers of test examples
 
 
@@ -107,8 +126,10 @@ class Table(NamedTuple):
     skipped: Dict[str, List[int]]  # {reason: lines}
 
     def __str__(self):
-        skipped = [f"; {len(lines):,} skipped, from line {lines[0]}: {why}" for why, lines in self.skipped.items()]
-        return f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}{''.join(skipped)}"
+        text = f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}"
+        for reason, lines in self.skipped.items():
+            text += f"; {len(lines):,} skipped, from line {lines[0]}: {reason}"
+        return text
 
 
 def form_of(columns, is_test, path):
@@ -117,84 +138,144 @@ def form_of(columns, is_test, path):
         if {*form.texts} <= {*columns} and (is_test or form.label in columns):
             return form
     raise UsageError(
-        f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or a header with label "
-        "and sentence, or label, sentence1 and sentence2, separated by tabs, in the first line; score, not label, if "
-        "labels are numbers to predict"
+        f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or "
+        "a header with label and sentence, or label, sentence1 and sentence2, separated by tabs, "
+        "in the first line; score, not label, if labels are numbers to predict"
     )
 
 
 def read_sentences(path, is_test=False, regression=False, like=None):
-    """Reads a table of sentences or pairs: fields are separated by tabs, and quotation marks are ordinary text.
+    """Reads a table of sentences or pairs: fields are separated by tabs, quotes are ordinary text.
 
-    Lines with another number of fields or without a usable label are skipped and counted. In a test file, every line
-    is an example, with its label if it has one. Where all labels are the same, they are secret: GLUE writes -1.
+    Lines with another number of fields or without a usable label are skipped and counted. In a test
+    file, every line is an example, with its label if it has one. Where all labels of a test file
+    are the same, they are secret: GLUE writes -1.
 
     Args:
         path: of the file, whose header says which form it has; without one it is CoLA's
         is_test: whether examples may have no labels
         regression: whether labels are numbers, whatever the form
-        like: the form of the training file, if this is another one of the same task
+        like: the form of the training file, if this is another file of the same task
     Returns: `Table`
     Raises:
-        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one of a test file, or
-            it has other labels or texts than the training file
+        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one
+            of a test file, or it has other labels or texts than the training file
     """
     rows = [(number, text.split("\t")) for number, text in read_lines(path)]
     if not rows:
         raise UsageError(f"{path}: it is empty; expected a header, and an example per line")
     columns = rows[0][1]
     if not is_test and len(columns) == 4 and columns[1] in ("0", "1"):
-        form, columns = COLA, COLA_COLUMNS
+        form = COLA
+        columns = COLA_COLUMNS
     else:
-        form = like if is_test and like and {*like.texts} <= {*columns} else form_of(columns, is_test, path)
+        form = form_of_header(columns, is_test, path, like)
         rows = rows[1:]
-        for name in [*form.texts, form.label, *(NUMBERS if is_test else [])]:
-            if columns.count(name) > 1:
-                raise UsageError(f"{path}: {columns.count(name)} columns are called {name}; rename all but one")
     if regression:
         form = form._replace(metrics=CORRELATIONS)
-    if like and (len(form.texts), is_test or form.is_regression) != (len(like.texts), is_test or like.is_regression):
-        raise UsageError(f"{path}: {form.described()}; the training file is {like.described()}; use files of one form")
-    table = Table(path, form, [], {})
+    if like:
+        check_like(form, like, is_test, path)
     while rows and rows[-1][1] == [""]:
         rows.pop()
+    table = Table(path, form, [], {})
     for line, fields in rows:
-        if fields == [""] and not is_test:
-            continue
-        values = dict(zip(columns, fields))
-        label = values.get(form.label, "").strip()
-        if fields == [""]:
-            problem = "it is blank"
-        elif len(fields) != len(columns):
-            problem = f"{len(fields)} fields where there are {len(columns)} columns"
-        else:
-            problem = problem_of_label(label, form)
-            if problem and is_test:
-                label, problem = None, None
-        if problem is None:
-            number = next((values[name] for name in NUMBERS if name in values), str(len(table.examples)))
-            texts = tuple(values[name] for name in form.texts)
-            table.examples.append(Example(texts, label, number, line, values.get("pair")))
-            continue
-        if is_test:
-            raise UsageError(f"{path}: line {line}: {problem}; every line of a test file is predicted; correct it")
-        table.skipped.setdefault(problem, []).append(line)
-    skipped = sum(len(lines) for problem, lines in table.skipped.items() if problem != NO_AGREEMENT)
-    if skipped > MAXIMUM_SKIPPED * len(rows):
-        problem, lines = next(iter(table.skipped.items()))
+        if fields != [""] or is_test:
+            add_row(table, columns, line, fields, is_test)
+    check_usable(table, len(rows))
+    if is_test:
+        table = without_secret_labels(table)
+        check_numbers(table)
+    return table
+
+
+def form_of_header(columns, is_test, path, like):
+    """The form of a file with a header; a test file has that of the training file if it can."""
+    if is_test and like and {*like.texts} <= {*columns}:
+        form = like
+    else:
+        form = form_of(columns, is_test, path)
+    names = [*form.texts, form.label]
+    if is_test:
+        names += NUMBERS
+    for name in names:
+        if columns.count(name) > 1:
+            raise UsageError(
+                f"{path}: {columns.count(name)} columns are called {name}; rename all but one"
+            )
+    return form
+
+
+def check_like(form, like, is_test, path):
+    """Refuses a file whose texts or labels are of another kind than those of the training file."""
+    same_texts = len(form.texts) == len(like.texts)
+    same_labels = is_test or form.is_regression == like.is_regression
+    if not same_texts or not same_labels:
         raise UsageError(
-            f"{path}: {skipped:,} of {len(rows):,} lines cannot be used, as line {lines[0]}: {problem}; expected at "
-            f"most {MAXIMUM_SKIPPED:.0%}; correct the file"
+            f"{path}: {form.described()}; the training file is {like.described()}; "
+            "use files of one form"
+        )
+
+
+def add_row(table, columns, line, fields, is_test):
+    """Adds the fields of a line to the examples of a table, or to what is skipped of it."""
+    label = None
+    if fields == [""]:
+        problem = "it is blank"
+    elif len(fields) != len(columns):
+        problem = f"{len(fields)} fields where there are {len(columns)} columns"
+    else:
+        values = dict(zip(columns, fields))
+        label = values.get(table.form.label, "").strip()
+        problem = problem_of_label(label, table.form)
+        if problem and is_test:
+            label = None
+            problem = None
+    if problem is None:
+        numbers = [values[name] for name in NUMBERS if name in values]
+        number = numbers[0] if numbers else str(len(table.examples))
+        texts = tuple(values[name] for name in table.form.texts)
+        table.examples.append(Example(texts, label, number, line, values.get("pair")))
+        return
+    if is_test:
+        raise UsageError(
+            f"{table.path}: line {line}: {problem}; every line of a test file is predicted; "
+            "correct it"
+        )
+    table.skipped.setdefault(problem, []).append(line)
+
+
+def check_usable(table, lines):
+    """Refuses a table that has no examples, or of whose `lines` too many were skipped."""
+    skipped = 0
+    for problem, lines_with_it in table.skipped.items():
+        if problem != NO_AGREEMENT:
+            skipped += len(lines_with_it)
+    if skipped > MAXIMUM_SKIPPED * lines:
+        problem, lines_with_it = next(iter(table.skipped.items()))
+        raise UsageError(
+            f"{table.path}: {skipped:,} of {lines:,} lines cannot be used, as line "
+            f"{lines_with_it[0]}: {problem}; expected at most {MAXIMUM_SKIPPED:.0%}; "
+            "correct the file"
         )
     if not table.examples:
-        raise UsageError(f"{path}: no examples; expected one per line after the header")
-    if is_test and len({example.label for example in table.examples}) == 1:
-        secret = [example._replace(label=None) for example in table.examples]
-        table = table._replace(examples=secret)
-    number, times = collections.Counter(example.number for example in table.examples).most_common(1)[0]
-    if is_test and times > 1:
-        raise UsageError(f"{path}: duplicate index {number!r}, {times} times; indices must be unique")
-    return table
+        raise UsageError(f"{table.path}: no examples; expected one per line after the header")
+
+
+def without_secret_labels(table):
+    """A table of a test file, without its labels if all of them are the same."""
+    if len({example.label for example in table.examples}) > 1:
+        return table
+    return table._replace(examples=[example._replace(label=None) for example in table.examples])
+
+
+def check_numbers(table):
+    """Refuses a test file in which two examples have the same number."""
+    numbers = collections.Counter(example.number for example in table.examples)
+    number, times = numbers.most_common(1)[0]
+    if times > 1:
+        raise UsageError(
+            f"{table.path}: duplicate index {number!r}, {times} times; indices must be unique"
+        )
 
 
 def problem_of_label(label, form):
@@ -214,5 +295,10 @@ def are_values(labels):
 
 
 def is_number(text):
-    """Whether a text is a number that a head can predict in float32; no underscores, no digits of other scripts."""
-    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I)) and abs(float(text)) < 1e30
+    """Whether a text is a number that a head can predict in float32.
+
+    Underscores and digits of other scripts, which Python reads, do not count.
+    """
+    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I):
+        return False
+    return abs(float(text)) < 1e30

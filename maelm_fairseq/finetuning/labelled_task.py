@@ -1,7 +1,8 @@
-"""What all fine-tuning tasks have in common: the encoder of a checkpoint, labelled examples, and scores of a split.
+"""What all fine-tuning tasks have in common: an encoder, labelled examples, and their scores.
 
-A task reads its file, and says what its head is, its loss, its answers and their scores. Validation logs the scores,
-so that fairseq's own options choose the best checkpoint by them; they are also in the state of the task in checkpoints.
+A task reads its file, and says what its head is, its loss, its answers and their scores. Validation
+logs the scores, so that fairseq's own options choose the best checkpoint by them; checkpoints also
+have them in the state of the task.
 """
 
 import logging
@@ -37,12 +38,16 @@ logger = logging.getLogger(__name__)
 
 FEW = 10  # examples of a label that the log points out
 SCORES = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
-FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]  # the last two say how ranks are measured
+# Options of the model; the last two say how ranks are measured.
+FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]
 
 
 @dataclass
 class LabelledTaskConfig(PrecisionConfig):
-    data: str = setting(MISSING, "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json")
+    data: str = setting(
+        MISSING,
+        "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json",
+    )
     labelled: str = setting(MISSING, "folder with the labelled files")
     seed: int = II("common.seed")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
@@ -56,7 +61,8 @@ class LabelledTaskConfig(PrecisionConfig):
 class LabelledTask(TokenTask, ABC):
     """The base of tasks that fine-tune an encoder; their `cfg` is a `LabelledTaskConfig`."""
 
-    files, head = {}, None  # {split: possible names of its file}; name of the head
+    files = {}  # {split: possible names of its file}
+    head = None  # its name
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
     positions = None  # of the model, once it is built: longer sequences are cut
 
@@ -65,7 +71,9 @@ class LabelledTask(TokenTask, ABC):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
-        self.split, self.answered = None, []  # in validation: {number of an example: answer} of each batch and process
+        # In validation: the split, and {number of an example: answer} of each batch and process.
+        self.split = None
+        self.answered = []
 
     # What a task says of itself
 
@@ -92,15 +100,20 @@ class LabelledTask(TokenTask, ABC):
 
     def loss(self, output, target):
         """The loss, summed over all targets; the cross-entropy over classes in nats."""
-        return F.cross_entropy(output.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
+        return F.cross_entropy(
+            output.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
 
     @abstractmethod
     def answers(self, output, sample, dataset):
-        """What the model predicts for the examples of a batch: a list with plain values for each."""
+        """What the model predicts for the examples of a batch: a list of plain values for each."""
 
     @abstractmethod
     def scores(self, dataset, answers):
-        """The scores of answers, {number of an example: what `answers` gives}: {metric: percent}, nan if undefined."""
+        """The scores of answers: {metric: percent}, nan where one is undefined.
+
+        The answers are {number of an example: what `answers` gives}.
+        """
 
     def report(self, dataset, answers):
         """Precision, recall and F1 of each class, as a text; None where there are no classes."""
@@ -112,10 +125,16 @@ class LabelledTask(TokenTask, ABC):
         labels = sorted(counts)
         few = [label for label in labels if counts[label] < FEW]
         if few:
-            some = ", ".join(label[:50] for label in few[:20]) + ", ..." * (len(few) > 20)
-            logger.warning(f"{path}: fewer than {FEW} examples of {some}; check that these are labels")
+            names = ", ".join(label[:50] for label in few[:20])
+            if len(few) > 20:
+                names += ", ..."
+            logger.warning(
+                f"{path}: fewer than {FEW} examples of {names}; check that these are labels"
+            )
         if len(labels) < 2:
-            raise UsageError(f"{path}: every label is {shown(labels[0])}; expected two labels or more")
+            raise UsageError(
+                f"{path}: every label is {shown(labels[0])}; expected two labels or more"
+            )
         self.state.merge_state_dict({"labels": labels})
 
     def label_number(self, label, path, line):
@@ -123,9 +142,10 @@ class LabelledTask(TokenTask, ABC):
         labels = self.state.labels
         if label in labels:
             return labels.index(label)
-        known = ", ".join(labels)[:200]
+        names = ", ".join(labels)[:200]
         raise UsageError(
-            f"{path}: line {line}: the label {shown(label)} is not one of the training set's, {known}; correct it"
+            f"{path}: line {line}: the label {shown(label)} is not one of the training set's, "
+            f"{names}; correct it"
         )
 
     # Files, each of which is read once
@@ -148,23 +168,27 @@ class LabelledTask(TokenTask, ABC):
 
     def build_model(self, cfg, from_checkpoint=False):
         """The encoder of the checkpoint that the run starts from, with a head."""
-        if not from_checkpoint:  # of which the state is part
+        if not from_checkpoint:  # from a checkpoint, the state is there already
             for split in (self.cfg.valid_subset or "").split(","):
                 check_scored(split)
             self.take_sizes(cfg)
             self.prepare_state()
-            for split in ["train", "valid"]:  # a resumed run has the same
+            for split in ["train", "valid"]:  # a resumed run must have the same files
                 path = self.path(split, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
         self.positions = model.max_positions()
         self.make_head(model)
         for name, weight in model.named_parameters():
-            weight.param_group = layers_below_head(name, len(model.encoder.layers))  # for --lr-layer-decay
+            # For --lr-layer-decay.
+            weight.param_group = layers_below_head(name, len(model.encoder.layers))
         return model
 
     def take_sizes(self, cfg):
-        """Takes the sizes of the encoder from the checkpoint, in place; refuses options that say something else."""
+        """Takes the sizes of the encoder from the checkpoint, in place.
+
+        Options that say something else are refused.
+        """
         start = self.cfg.finetune_from_model
         resumable = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
         paths = [start] if start and os.path.isfile(start) else resumable
@@ -172,25 +196,36 @@ class LabelledTask(TokenTask, ABC):
             return
         path, state, _ = first_accepted(paths, read_checkpoint)
         facts = facts_of(state, path)
-        kept = {name: getattr(facts, name) for name in ["encoder_mask_fraction", "tokens_per_sample"]}
+        names = ["encoder_mask_fraction", "tokens_per_sample"]
+        kept = {name: getattr(facts, name) for name in names}
         self.state.merge_state_dict(kept)  # for the model card
-        theirs, default = Namespace(**state["cfg"]["model"]), models.MODEL_DATACLASS_REGISTRY[cfg._name]()
+        theirs = Namespace(**state["cfg"]["model"])
+        default = models.MODEL_DATACLASS_REGISTRY[cfg._name]()
         given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
         compare_configurations(theirs, cfg, given, path)
-        has_head = any(name.startswith(HEADS) for name in state["model"])
-        for name in FROM_CHECKPOINT + ["classification_pooling"] * has_head:
+        names = list(FROM_CHECKPOINT)
+        if any(name.startswith(HEADS) for name in state["model"]):
+            names.append("classification_pooling")
+        for name in names:
             if str(cfg[name]) == str(getattr(default, name)):
                 cfg[name] = getattr(theirs, name)
 
     def load_dataset(self, split, **kwargs):
-        dataset = self.datasets[split] = self.make_dataset(self.path(split), split, self.contents(split))
+        dataset = self.make_dataset(self.path(split), split, self.contents(split))
+        self.datasets[split] = dataset
         del self._contents[split]
         logger.info(dataset.text)
-        metric, known = self.cfg.best_checkpoint_metric or "loss", [*dataset.metrics, "loss"]
-        if split == "valid" and metric not in known:
-            raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
+        metric = self.cfg.best_checkpoint_metric or "loss"
+        logged = [*dataset.metrics, "loss"]
+        if split == "valid" and metric not in logged:
+            raise UsageError(
+                f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; "
+                "choose one"
+            )
         if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
-            raise UsageError(f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric")
+            raise UsageError(
+                f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric"
+            )
 
     def valid_step(self, sample, model, criterion):
         """Computes the loss, as fairseq does, and keeps the answers of all processes."""
@@ -212,16 +247,20 @@ class LabelledTask(TokenTask, ABC):
             self.answered = []
 
     def post_validate(self, model, stats, agg):
-        """Keeps the scores of a validation; fairseq calls it after that of each split."""
-        update, state = int(stats["num_updates"]), self.state.state_dict
-        earlier = state.get(SCORES, {})
-        if earlier.get("num_updates") != update:
-            earlier = {"num_updates": update}
-        self.state.merge_state_dict({SCORES: {**earlier, agg["_scores"].split: agg["_scores"].values()}})
+        """Keeps the scores of a validation; fairseq calls it after the validation of each split."""
+        update = int(stats["num_updates"])
+        kept = self.state.state_dict.get(SCORES, {})
+        if kept.get("num_updates") != update:
+            kept = {"num_updates": update}
+        scores = agg["_scores"]
+        self.state.merge_state_dict({SCORES: {**kept, scores.split: scores.values()}})
 
 
 def of_all_processes(value):
-    """The values that all processes have at this place: list; what fairseq itself gathers must be short."""
+    """The values that all processes have at this place, a list.
+
+    fairseq also has a function for this, but only for values that are short.
+    """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return [value]
     values = [None] * torch.distributed.get_world_size()
@@ -230,7 +269,10 @@ def of_all_processes(value):
 
 
 def layers_below_head(name, layers):
-    """How many layers below the head a weight is, by its name; the embeddings are below all `layers`."""
+    """How many layers below the head a weight is, by its name.
+
+    The embeddings are below all `layers`.
+    """
     if name.startswith(HEADS):
         return 0
     if name.startswith("encoder.layers."):
@@ -241,21 +283,28 @@ def layers_below_head(name, layers):
 def counted(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())
-    return f"{len(counts)} labels: " + ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
+    listed = ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
+    return f"{len(counts)} labels: {listed}"
 
 
 def check_scored(split):
     """Refuses to validate on a test file."""
     if is_test(split):
-        raise UsageError(f"--valid-subset {split}: test files are for the finished model; the recipe scores them")
+        raise UsageError(
+            f"--valid-subset {split}: test files are for the finished model; the recipe scores them"
+        )
 
 
-class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must then be fairseq's
+# A derived meter: the other kinds are saved with a run, and must then be of fairseq's own classes.
+class Scores(MetersDict._DerivedMeter):
     """The scores of the answers that all processes have given to a split."""
 
     def __init__(self, task, split):
         super().__init__(lambda meters: len(self.answers))
-        self.task, self.split, self.answers, self._values = task, split, {}, None
+        self.task = task
+        self.split = split
+        self.answers = {}
+        self._values = None
 
     def update(self, answered):
         for rows in answered:
@@ -264,10 +313,14 @@ class Scores(MetersDict._DerivedMeter):  # others are saved with a run, and must
 
     def values(self):
         """{metric: percent}."""
-        self._values = self._values or self.task.scores(self.task.datasets[self.split], self.answers)
+        if not self._values:
+            dataset = self.task.datasets[self.split]
+            self._values = self.task.scores(dataset, self.answers)
         return self._values
 
     def logged(self, name):
         """A score as fairseq compares it to choose the best checkpoint: 0 where it is undefined."""
         value = self.values().get(name, math.nan)
-        return 0.0 if math.isnan(value) else round(value, 2)
+        if math.isnan(value):
+            return 0.0
+        return round(value, 2)

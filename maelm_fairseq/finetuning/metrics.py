@@ -1,7 +1,8 @@
-"""Scores of answers, from 0 to 1, or -1 to 1 for correlations; nan where one is not defined. And their standard errors.
+"""Scores of answers, and their standard errors.
 
-GLUE's with scikit-learn and SciPy, those of tagged entities with seqeval, packages of the extra `finetune`; SQuAD's by
-the rules of its official program.
+Scores are from 0 to 1, or from -1 to 1 for correlations; one that is not defined is nan. GLUE's are
+computed with scikit-learn and SciPy, those of tagged entities with seqeval, all of them packages of
+the extra `finetune`; SQuAD's follow the rules of its official program.
 """
 
 import itertools
@@ -39,8 +40,9 @@ def correlation(name):
         if len(targets) < 2:
             return math.nan
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of constants, for which it is nan
-            return float(getattr(stats, name)(targets, predicted)[0])
+            warnings.simplefilter("ignore")  # about constants, for which it is nan
+            value, _ = getattr(stats, name)(targets, predicted)
+            return float(value)
 
     return compute
 
@@ -55,38 +57,53 @@ METRICS = {
 
 
 def scores_of(names, targets, predicted):
-    """Some of METRICS of n predictions: {name: percent}, nan if there are none."""
-    return {name: 100 * METRICS[name](targets, predicted) if len(targets) else math.nan for name in names}
+    """Some of METRICS of n predictions: {name: percent}, nan if there are no predictions."""
+    if not len(targets):
+        return dict.fromkeys(names, math.nan)
+    return {name: 100 * METRICS[name](targets, predicted) for name in names}
 
 
-BILOU = {"L-": "E-", "U-": "S-"}  # what seqeval calls these
+BILOU = {"L-": "E-", "U-": "S-"}  # prefixes that have another name in seqeval
 
 
 def without_bilou(sentences):
     """Lists of tags for each sentence, in the names that seqeval knows."""
-    return [[BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags] for tags in sentences]
+    renamed = []
+    for tags in sentences:
+        renamed.append([BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags])
+    return renamed
 
 
 def entities(targets, predicted):
-    """F1, precision and recall of whole entities, of lists of BIO, BIOES or BILOU tags for each sentence."""
+    """F1, precision and recall of whole entities.
+
+    Args:
+        targets, predicted: lists of BIO, BIOES or BILOU tags for each sentence
+    """
     from seqeval import metrics
 
-    targets, predicted = without_bilou(targets), without_bilou(predicted)
+    targets = without_bilou(targets)
+    predicted = without_bilou(predicted)
+    values = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of words without entities
-        names = ["f1", "precision", "recall"]
-        return {k: float(getattr(metrics, f"{k}_score")(targets, predicted, zero_division=0)) for k in names}
+        warnings.simplefilter("ignore")  # about words without entities
+        for name in ["f1", "precision", "recall"]:
+            compute = getattr(metrics, f"{name}_score")
+            values[name] = float(compute(targets, predicted, zero_division=0))
+    return values
 
 
 def report_of_entities(targets, predicted):
     """seqeval's table of precision, recall and F1 by type; arguments as for `entities`."""
     from seqeval.metrics import classification_report
 
-    if all(tag == "O" for tags in [*targets, *predicted] for tag in tags):
+    if set(flat([*targets, *predicted])) <= {"O"}:
         return "no entities\n"
+    targets = without_bilou(targets)
+    predicted = without_bilou(predicted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return classification_report(without_bilou(targets), without_bilou(predicted), digits=4, zero_division=0)
+        return classification_report(targets, predicted, digits=4, zero_division=0)
 
 
 def report_of_classes(targets, predicted):
@@ -96,28 +113,35 @@ def report_of_classes(targets, predicted):
     return classification_report(targets, predicted, digits=4, zero_division=0)
 
 
-# Of a jackknife: with 100, its error is within a fourteenth, by and large.
-GROUPS, MOST_GROUPS = 100, 2000
+# The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
+GROUPS = 100
+MOST_GROUPS = 2000
 
 
 def standard_errors(scores, numbers, groups=GROUPS):
-    """The standard errors of scores over examples, by a jackknife: each group of examples is left out once.
+    """The standard errors of scores over examples, by a jackknife.
+
+    Each group of examples is left out once.
 
     Args:
         scores: a function from a list of numbers of examples to {metric: score}
         numbers: of all examples
-        groups: how many there are at most; with one for each example, the error of an accuracy is that of the formula
-    Returns: {metric: standard error}, in the unit of the scores; nan of one example, and where a score is not defined
+        groups: how many there are at most; with one for each example, the error of an accuracy is
+            that of the formula
+    Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
+        and where a score is not defined
     """
     if len(numbers) < 2:
         return dict.fromkeys(scores(list(numbers)), math.nan)
     order = np.random.default_rng(0).permutation(sorted(numbers))
-    groups = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
-    without = [scores([i for i in numbers if i not in group]) for group in groups]
+    left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
+    without = []
+    for group in left_out:
+        without.append(scores([number for number in numbers if number not in group]))
     errors = {}
     for metric in without[0]:
-        values = np.array([each[metric] for each in without])
-        errors[metric] = float(np.sqrt((len(groups) - 1) * values.var()))
+        values = np.array([of_the_rest[metric] for of_the_rest in without])
+        errors[metric] = float(np.sqrt((len(left_out) - 1) * values.var()))
     return errors
 
 
@@ -132,7 +156,7 @@ PUNCTUATION = frozenset(string.punctuation)
 
 def normalized_words(text):
     """The words to compare: lower case, without punctuation and articles, split at white space."""
-    text = "".join(c for c in text.lower() if c not in PUNCTUATION)
+    text = "".join(character for character in text.lower() if character not in PUNCTUATION)
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
@@ -145,11 +169,15 @@ def overlap(predicted, correct):
 
 
 def exact_and_f1(prediction, answers):
-    """Whether a prediction, "" for no answer, is one of the correct answers, and its largest overlap with one.
+    """Whether a prediction is one of the correct answers, and its largest overlap with one of them.
 
-    Answers are a list of texts, empty for an unanswerable question.
+    Args:
+        prediction: a text, "" for no answer
+        answers: list of texts, empty for an unanswerable question
     """
     # If no answer has words, the empty one is correct.
     correct = [words for words in map(normalized_words, answers) if words] or [[]]
     predicted = normalized_words(prediction)
-    return float(predicted in correct), max(overlap(predicted, words) for words in correct)
+    exact = float(predicted in correct)
+    f1 = max(overlap(predicted, words) for words in correct)
+    return exact, f1

@@ -9,21 +9,27 @@ from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..data.batches import batches_of_similar_length
 from ..engine import tasks, utils
-from . import sentences, squad, tokens  # noqa: F401  registered
+from . import sentences, squad, tokens  # noqa: F401  their tasks register themselves
 from .labelled_task import LabelledTask
 
 BATCH_TOKENS = 2048  # of a batch, including padding
 
 
 def make_task(name, **options):
-    """A task outside fairseq's commands; what its options would take from those of a run is None."""
+    """A task outside fairseq's commands.
+
+    Options that it would take from those of a run are None, except for the seed.
+    """
     kind = tasks.TASK_DATACLASS_REGISTRY[name]
     of_run = {field.name: None for field in fields(kind) if str(field.default).startswith("${")}
-    return tasks.TASK_REGISTRY[name].setup_task(kind(**{**of_run, "seed": 1, **options}))
+    cfg = kind(**{**of_run, "seed": 1, **options})
+    return tasks.TASK_REGISTRY[name].setup_task(cfg)
 
 
 def load_task(checkpoint_file, **options):
-    """A fine-tuned model with its task, outside fairseq's commands; `options` replace those in the checkpoint.
+    """A fine-tuned model with its task, outside fairseq's commands.
+
+    `options` replace those in the checkpoint.
 
     Returns: `LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
@@ -31,15 +37,23 @@ def load_task(checkpoint_file, **options):
         ValueError: it is not a checkpoint of such a task
     """
     state = read_checkpoint(checkpoint_file)
-    known = our_options("task", state["cfg"].get("task"), checkpoint_file) or {"_name": None}
-    kind, name = tasks.TASK_REGISTRY.get(known["_name"]), known.pop("_name")
+    of_checkpoint = our_options("task", state["cfg"].get("task"), checkpoint_file)
+    of_checkpoint = of_checkpoint or {"_name": None}
+    name = of_checkpoint.pop("_name")
+    kind = tasks.TASK_REGISTRY.get(name)
     if kind is None or not issubclass(kind, LabelledTask):
-        raise UsageError(f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled files")
-    task = make_task(name, **{**known, **options})
+        raise UsageError(
+            f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled "
+            "files"
+        )
+    task = make_task(name, **{**of_checkpoint, **options})
     task.load_state_dict(state["task_state"])
     missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
     if missing:
-        raise UsageError(f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; use another checkpoint")
+        raise UsageError(
+            f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; "
+            "use another checkpoint"
+        )
     model = build_model(state, task.dictionary, checkpoint_file)
     task.positions = model.max_positions()
     return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,12 +61,21 @@ def load_task(checkpoint_file, **options):
 
 @torch.no_grad()
 def predict(task, model, split):
-    """Answers a split: {number of an example: what the task's `answers` gives}; both from `load_task`."""
+    """Answers a split.
+
+    Args:
+        task, model: from `load_task`
+        split: such as "test"
+    Returns: {number of an example: what the task's `answers` gives}
+    """
     task.load_dataset(split)
-    dataset, answers = task.datasets[split], {}
+    dataset = task.datasets[split]
+    answers = {}
     for rows in batches_of_similar_length(torch.from_numpy(dataset.sizes), BATCH_TOKENS):
         sample = dataset.collater([dataset[i] for i in rows.tolist()])
-        net_input = utils.move_to_cuda(sample["net_input"]) if torch.cuda.is_available() else sample["net_input"]
+        net_input = sample["net_input"]
+        if torch.cuda.is_available():
+            net_input = utils.move_to_cuda(net_input)
         output = task.output(model, net_input)
         answers.update(zip(rows.tolist(), task.answers(output, sample, dataset)))
     return answers

@@ -1,4 +1,4 @@
-"""Fine-tuning on sentences or pairs: classification, or regression where labels are numbers, as in GLUE."""
+"""Fine-tuning on sentences or pairs, as in GLUE: classification, or regression on numbers."""
 
 import logging
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from .metrics import report_of_classes, scores_of
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN = -1  # the number of a label of a test file that the training file does not have: no answer is right
+# The number of a label of a test file that the training file does not have: no answer is right.
+UNKNOWN = -1
 
 
 @dataclass
@@ -30,11 +31,13 @@ class SentencesConfig(LabelledTaskConfig):
 class SentencesTask(LabelledTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of `labelled_files.read_sentences`.
 
-    Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation of the training
-    file's numbers, in whose units the head is trained; `form` of the training file.
+    Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation
+    of the training file's numbers, in whose units the head is trained; `form` of the training file.
     """
 
-    files, head, needed_state = SENTENCE_FILES, "sentences", ("form",)
+    files = SENTENCE_FILES
+    head = "sentences"
+    needed_state = ("form",)
 
     def read(self, path, split):
         if split == "train":
@@ -47,41 +50,60 @@ class SentencesTask(LabelledTask):
         if table.form.is_regression:
             values = [float(example.label) for example in table.examples]
             largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
-            mean, deviation = np.mean(values), np.std(np.divide(values, largest)) * largest
+            mean = np.mean(values)
+            deviation = np.std(np.divide(values, largest)) * largest
             self.state.merge_state_dict({STANDARDISED: [float(mean), float(deviation) or 1.0]})
             return
         self.keep_labels(path, [example.label for example in table.examples])
         if are_values(self.state.labels):
-            logger.warning(f"{path}: all labels are numbers: to predict values instead of classes, add --regression")
+            logger.warning(
+                f"{path}: all labels are numbers: to predict values instead of classes, "
+                "add --regression"
+            )
 
     def make_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
     def make_dataset(self, path, split, table):
-        columns = [self.tokenizer.encode_all(texts) for texts in zip(*(example.texts for example in table.examples))]
-        joined = [sequence(parts, self.positions) for parts in zip(*columns)]
+        columns = zip(*(example.texts for example in table.examples))
+        encoded = [self.tokenizer.encode_all(texts) for texts in columns]
+        joined = [sequence(parts, self.positions) for parts in zip(*encoded)]
+        text = str(table)
         cut = sum(count > 0 for _, count in joined)
-        text = f"{table}; {cut:,} cut to {self.positions} tokens" if cut else str(table)
+        if cut:
+            text += f"; {cut:,} cut to {self.positions} tokens"
         targets = [[self.target(example, path, split)] for example in table.examples]
-        classes = self.state.labels or []
-        scored = [example for example in table.examples if example.label is not None]
-        if classes and split.startswith("valid"):
-            text += f"; {counted(example.label for example in scored)}"
-        if is_test(split):
-            text += f"; {len(scored):,} have labels, and are scored in the end" if scored else "; no labels"
-            unknown = {example.label for example in scored} - set(classes) if classes else ()
-            if unknown:
-                text += f"; labels that no training example has count as wrong: {', '.join(sorted(unknown))[:200]}"
+        labels = [example.label for example in table.examples]
+        scored = [label for label in labels if label is not None]
+        text += self.labels_text(scored, split)
+        metrics = []
+        if scored:
+            metrics = table.form.metrics_of(self.state.labels or [])
         return LabelledDataset(
             self,
             split,
             [tokens for tokens, _ in joined],
             targets,
             text,
-            table.form.metrics_of(classes) if scored else [],
+            metrics,
             numbers=[example.number for example in table.examples],
-            labels=[example.label for example in table.examples],
+            labels=labels,
         )
+
+    def labels_text(self, labels, split):
+        """What the log says about a list of labels, those that a split has."""
+        classes = self.state.labels or []
+        if not is_test(split):
+            if classes and split.startswith("valid"):
+                return f"; {counted(labels)}"
+            return ""
+        if not labels:
+            return "; no labels"
+        text = f"; {len(labels):,} have labels, and are scored in the end"
+        unknown = ", ".join(sorted(set(labels) - set(classes)))
+        if classes and unknown:
+            text += f"; labels that no training example has count as wrong: {unknown[:200]}"
+        return text
 
     def target(self, example, path, split):
         """The number of a label, or its value; 0 where there is none."""
@@ -96,7 +118,8 @@ class SentencesTask(LabelledTask):
     def loss(self, output, target):
         if self.state.labels is None:
             mean, deviation = units(self.state.state_dict)
-            return F.mse_loss(output, ((target - mean) / deviation).to(output.dtype), reduction="sum")
+            standardised = (target - mean) / deviation
+            return F.mse_loss(output, standardised.to(output.dtype), reduction="sum")
         return super().loss(output, target)
 
     def answers(self, output, sample, dataset):
@@ -119,13 +142,16 @@ class SentencesTask(LabelledTask):
     def predicted(self, answers):
         """The values, or the numbers of the most probable classes, (n,), of n answers."""
         outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
-        return outputs[:, 0] if self.state.labels is None else outputs.argmax(1)
+        if self.state.labels is None:
+            return outputs[:, 0]
+        return outputs.argmax(1)
 
     def report(self, dataset, answers):
         if self.state.labels is None:
             return None
         scored = [i for i in self.labelled_examples(dataset) if i in answers]
-        predicted = [self.state.labels[number] for number in self.predicted(answers[i] for i in scored)]
+        numbers = self.predicted(answers[i] for i in scored)
+        predicted = [self.state.labels[number] for number in numbers]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
 
 

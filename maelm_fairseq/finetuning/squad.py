@@ -1,5 +1,6 @@
 """Fine-tuning on questions, as in SQuAD 1.1 and 2.0: where in a text an answer starts and ends."""
 
+import collections
 import math
 
 import numpy as np
@@ -26,24 +27,53 @@ from .windows import (
 
 
 def span_of(answer, question, pieces):
-    """The first and last piece of an answer: the fewest that cover it. None if it is not at its place, or in none."""
-    begin, end = answer.answer_start, answer.answer_start + len(answer.text)
+    """The first and the last piece of an answer: the fewest that cover it.
+
+    None if the answer is not at its place, or in no piece.
+    """
+    begin = answer.answer_start
+    end = begin + len(answer.text)
     if not answer.text.strip() or question.context[begin:end] != answer.text:
         return None
     first = int(np.searchsorted(pieces.ends, begin, side="right"))
     last = int(np.searchsorted(pieces.begins, end, side="left")) - 1
-    return (first, last) if first <= last else None
+    if first > last:
+        return None
+    return first, last
+
+
+def target_of(span, window):
+    """The first and the last token of an answer in a window; 0 twice, which is `<s>`, without one.
+
+    Args:
+        span: the first and the last piece of the answer in the context, or None
+        window: `windows.Window`
+    """
+    if span is None or span[0] < window.first or span[1] >= window.end:
+        return (0, 0)
+    return np.add(span, window.offset - window.first)
+
+
+def left_out_text(left_out, split):
+    """What the log says about questions, a list of ids, whose answer is not at its place."""
+    if not left_out:
+        return ""
+    where = "left out" if split == "train" else "kept, and no window has their place"
+    count = f"{len(left_out):,} whose answer is not where it says"
+    return f"; {count}: {where}; such as {left_out[0]}"
 
 
 @register_task("squad", dataclass=LabelledTaskConfig)
 class SquadTask(LabelledTask):
     """Reads train.json and dev.json, or SQuAD's official names; see `squad_files.read_questions`.
 
-    The first and the last token of the answer, or `<s>` twice if there is none in a window. Training leaves out
-    questions with answers that are not where they say. Its state: `may_be_empty`, whether there may be no answer.
+    The target of a window is the first and the last token of the answer, or `<s>` twice if the
+    answer is not in it. Training leaves out questions with answers that are not where they say.
+    Its state: `may_be_empty`, whether there may be no answer.
     """
 
-    files, head = SQUAD_FILES, "span"
+    files = SQUAD_FILES
+    head = "span"
 
     def make_head(self, model):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
@@ -52,43 +82,58 @@ class SquadTask(LabelledTask):
         return read_questions(path, is_test(split))
 
     def prepare(self, path, questions):
-        self.state.merge_state_dict({"may_be_empty": not all(question.answers for question in questions)})
+        all_answered = all(question.answers for question in questions)
+        self.state.merge_state_dict({"may_be_empty": not all_answered})
 
     def make_dataset(self, path, split, questions):
         sizes = WindowSizes(self.positions)
-        tokens, targets, windows, owners, left_out, contexts, cut = [], [], [], [], [], {}, 0
+        tokens = []
+        targets = []
+        windows = []
+        owners = []  # the number of the question of each window
+        left_out = []
+        contexts = {}
+        cut = 0
         for number, question in enumerate(questions):
             if question.context not in contexts:
                 contexts[question.context] = pieces_of(self.tokenizer, question.context)
-            context, text = contexts[question.context], self.tokenizer.spans(question.text)[0]
+            context = contexts[question.context]
+            question_tokens, _ = self.tokenizer.spans(question.text)
             spans = [span_of(answer, question, context) for answer in question.answers]
             span = next(filter(None, spans), None)
             if question.answers and span is None:
                 left_out.append(question.id)
                 if split == "train":
                     continue
-            cut += len(text) > sizes.max_question
-            for window in sizes.windows(text, context.tokens):
-                inside = span is not None and window.first <= span[0] and span[1] < window.end
+            cut += len(question_tokens) > sizes.max_question
+            for window in sizes.windows(question_tokens, context.tokens):
                 tokens.append(window.tokens)
-                targets.append(np.add(span, window.offset - window.first) if inside else (0, 0))
+                targets.append(target_of(span, window))
                 windows.append(window)
                 owners.append(number)
-        text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows of up to {sizes.max_tokens} tokens"
-        text += f", as the model has {self.positions} positions" * (sizes.max_tokens < MAX_TOKENS)
-        text += f"; {cut:,} questions cut to {sizes.max_question} tokens" if cut else ""
-        where = "left out" if split == "train" else "kept, and no window has their place"
-        if left_out:
-            text += f"; {len(left_out):,} whose answer is not where it says: {where}; such as {left_out[0]}"
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
+        text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows"
+        text += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
         kinds = {bool(question.answers) for question in questions}
-        names = ["f1", "exact"] + ["HasAns_f1", "NoAns_f1"] * (len(kinds) == 2)
+        names = ["f1", "exact"]
+        if len(kinds) == 2:
+            names += ["HasAns_f1", "NoAns_f1"]
         if is_test(split):
-            names = names if kinds != {False} else []
+            if kinds == {False}:
+                names = []
             text += "; it has answers, and is scored in the end" if names else "; no answers"
         more = dict(questions=questions, windows=windows, owners=owners, contexts=contexts)
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
+
+    def sizes_text(self, sizes, cut):
+        """What the log says about sizes of windows, and how many questions are cut."""
+        text = f" of up to {sizes.max_tokens} tokens"
+        if sizes.max_tokens < MAX_TOKENS:
+            text += f", as the model has {self.positions} positions"
+        if cut:
+            text += f"; {cut:,} questions cut to {sizes.max_question} tokens"
+        return text
 
     def output(self, model, net_input):
         """The `windows.log_probabilities` of start and end."""
@@ -101,23 +146,31 @@ class SquadTask(LabelledTask):
         """The best answer in a window: `windows.Candidate`."""
         rows = []
         for number, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
-            window, question = dataset.windows[number], dataset.questions[dataset.owners[number]]
-            rows.append(best_in_window(scores[: len(window.tokens)], window, dataset.contexts[question.context]))
+            window = dataset.windows[number]
+            question = dataset.questions[dataset.owners[number]]
+            pieces = dataset.contexts[question.context]
+            rows.append(best_in_window(scores[: len(window.tokens)], window, pieces))
         return rows
 
     def texts(self, dataset, answers):
-        """The answers to questions: {number of the question: text}, empty where no answer is more probable."""
-        candidates, texts = {}, {}
+        """The answers to questions: {number of the question: text}.
+
+        A text is empty where it is more probable that there is no answer.
+        """
+        candidates = {}
         for number, candidate in answers.items():
             candidates.setdefault(dataset.owners[number], []).append(Candidate(*candidate))
+        texts = {}
         for i in sorted(candidates):
             best = best_of(candidates[i])
-            empty = is_empty(best, self.state.may_be_empty)
-            texts[i] = "" if empty else dataset.questions[i].context[best.begin : best.end]
+            if is_empty(best, self.state.may_be_empty):
+                texts[i] = ""
+            else:
+                texts[i] = dataset.questions[i].context[best.begin : best.end]
         return texts
 
     def scores(self, dataset, answers):
-        values = {name: [] for name in ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact")}
+        values = collections.defaultdict(list)
         for i, text in self.texts(dataset, answers).items():
             correct = [answer.text for answer in dataset.questions[i].answers]
             exact, f1 = exact_and_f1(text, correct)

@@ -42,31 +42,49 @@ class Question(NamedTuple):
 
 
 def read_questions(path, is_test=False) -> List[Question]:
-    """Reads the official JSON of SQuAD 1.1 or 2.0. Without `is_impossible`, questions with answers are answerable.
+    """Reads the official JSON of SQuAD 1.1 or 2.0.
 
-    Those of a test file may have no `answers`: where one has none, all are read without.
+    Without `is_impossible`, questions with answers are answerable. Questions of a test file may
+    have no `answers`: where one has none, all are read without answers.
 
     Raises:
         FileNotFoundError: there is no such file
         ValueError: it is not SQuAD's JSON; the message says where
     """
-    squad, questions, secret = read_json(path, Squad, "SQuAD's JSON", "correct it"), {}, False
-    for paragraph in (paragraph for article in squad.data for paragraph in article.paragraphs):
+    squad = read_json(path, Squad, "SQuAD's JSON", "correct it")
+    paragraphs = [paragraph for article in squad.data for paragraph in article.paragraphs]
+    questions = {}
+    secret = False
+    for paragraph in paragraphs:
         for qa in paragraph.qas:
             where = f"{path}: question {shown(qa.get('id'))}"
             entry = typed(Entry, qa, where)
             if entry.answers is None:
                 if not is_test:
-                    raise UsageError(f"{where}: found no answers, expected a list, empty if there are none; correct it")
+                    raise UsageError(
+                        f"{where}: found no answers, expected a list, empty if there are none; "
+                        "correct it"
+                    )
                 secret = True
             answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(f"{where}: its id occurs twice; ids must differ")
-            if not is_test and entry.is_impossible is not None and entry.is_impossible == bool(answers):
-                raise UsageError(f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers")
+            if not is_test:
+                check_impossible(entry, where)
             questions[entry.id] = Question(entry.id, entry.question, paragraph.context, answers)
     if not questions:
         raise UsageError(f"{path}: no questions found")
     if secret:
         return [question._replace(answers=()) for question in questions.values()]
     return list(questions.values())
+
+
+def check_impossible(entry, where):
+    """Refuses a question that is called impossible and has answers, or the other way round."""
+    if entry.is_impossible is None:
+        return
+    answers = entry.answers or ()
+    if entry.is_impossible == bool(answers):
+        raise UsageError(
+            f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers"
+        )

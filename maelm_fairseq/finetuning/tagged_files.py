@@ -11,11 +11,12 @@ TOKEN_FILES = {
     "valid": ["dev.txt", "dev.conllu"],
     "test": ["test.txt", "test.conllu"],
 }
-DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are no sentences
-CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()  # universaldependencies.org/format.html
+DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are not sentences
+# The columns of universaldependencies.org/format.html.
+CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 CONLLU_COLUMNS = ["upos", "xpos", "feats", "deprel"]  # those that can be the tags
 NO_VALUE = "_"
-MAY_BE_EMPTY = "feats"  # of a word without features, as a tag of its own
+MAY_BE_EMPTY = "feats"  # the column in which NO_VALUE is a tag of its own: no features
 
 
 class Sentence(NamedTuple):
@@ -27,27 +28,34 @@ class Sentence(NamedTuple):
 def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     """Reads sentences of words with tags.
 
-    A file is CoNLL-U if its name says so, or if its first word is numbered as there: the tag is in the given column.
-    Comments, ranges of words such as 1-2, and words that are not there, such as 1.1, are left out.
+    A file is CoNLL-U if its name says so, or if its first word is numbered as in CoNLL-U. Its tags
+    are in the given column. Comments, ranges of words such as 1-2, and words that are not in the
+    text, such as 1.1, are left out.
 
-    Others have CoNLL's columns: a word per line, the word first and the tag last, separated by tabs, or else by spaces,
-    and a blank line after each sentence.
+    Other files have CoNLL's columns: a word per line, the word first and the tag last, separated by
+    tabs, or else by spaces, and a blank line after each sentence.
 
-    A test file may have no tags: words alone, or columns of another kind; in CoNLL-U, `_` in all of them.
+    A test file may have no tags: words alone, or columns of another kind; in CoNLL-U, `_` for all
+    tags.
 
     Returns: list of `Sentence`
-    Raises ValueError: a word has no tag, lines have different numbers of columns, or words are numbered otherwise
+    Raises ValueError: a word has no tag, lines have different numbers of columns, or words are
+        numbered otherwise
     """
     lines = list(read_lines(path))
     for line, text in lines:
         if "\r" in text:
             raise UsageError(
-                f"{path}: line {line}: found a carriage return within it, expected \\n at the ends of lines"
+                f"{path}: line {line}: found a carriage return within it, "
+                "expected \\n at the ends of lines"
             )
     if is_conllu(path, lines):
         sentences = sentences_of_conllu(path, lines, column, is_test)
     elif column != CONLLU_COLUMNS[0]:
-        raise UsageError(f"--conllu-column {column}: {path} is not CoNLL-U: its last column has the tags; leave it out")
+        raise UsageError(
+            f"--conllu-column {column}: {path} is not CoNLL-U: its last column has the tags; "
+            "leave it out"
+        )
     else:
         sentences = sentences_of_columns(path, lines, is_test)
     if not sentences:
@@ -56,9 +64,15 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
 
 
 def sentences_of_columns(path, lines, is_test):
-    """Those of lines, (number, text), that have a word first and a tag last; see `read_tagged`."""
-    sentences, sentence, width = [], None, None
-    separator = " *\t *" if is_separated_by_tabs(lines) else "[ \t]+"  # a word may contain other white space
+    """The sentences of lines, (number, text), with a word first and a tag last.
+
+    See `read_tagged`.
+    """
+    sentences = []
+    sentence = None
+    width = None  # columns
+    # A word may contain other white space.
+    separator = " *\t *" if is_separated_by_tabs(lines) else "[ \t]+"
     for line, text in lines:
         text = text.strip(" \t")
         if not text or text.split()[0] == DOCUMENT:
@@ -66,9 +80,14 @@ def sentences_of_columns(path, lines, is_test):
             continue
         fields = re.split(separator, text)
         width = width or len(fields)
-        if len(fields) != width or width == 1 and not is_test:
-            expected = "a word and its tag, separated by a space or tab" if width == 1 else f"{width} as before"
-            raise UsageError(f"{path}: line {line}: found {len(fields)} columns, expected {expected}; correct it")
+        has_no_tag = width == 1 and not is_test
+        if len(fields) != width or has_no_tag:
+            expected = f"{width} as before"
+            if width == 1:
+                expected = "a word and its tag, separated by a space or tab"
+            raise UsageError(
+                f"{path}: line {line}: found {len(fields)} columns, expected {expected}; correct it"
+            )
         if sentence is None:
             sentence = Sentence([], [], [])
             sentences.append(sentence)
@@ -81,9 +100,16 @@ def sentences_of_columns(path, lines, is_test):
 
 def is_separated_by_tabs(lines):
     """Whether there is a tab on each line, and spaces at most in the words, such as "New York"."""
-    rows = [text.strip(" \t") for _, text in lines]
-    rows = [row for row in rows if row and not row.startswith(DOCUMENT)]
-    return all("\t" in row and " " not in re.sub("^[^\t]*", "", row).replace(" \t", "") for row in rows)
+    for _, text in lines:
+        row = text.strip(" \t")
+        if not row or row.startswith(DOCUMENT):
+            continue
+        if "\t" not in row:
+            return False
+        after_word = re.sub("^[^\t]*", "", row)
+        if " " in after_word.replace(" \t", ""):
+            return False
+    return True
 
 
 def is_conllu(path, lines):
@@ -93,13 +119,18 @@ def is_conllu(path, lines):
     rows = [text for _, text in lines if text.strip() and not text.startswith("#")][:2]
     numbers = [row.split()[0] for row in rows if len(row.split()) >= len(CONLLU)]
     if numbers == ["1", "2"] and all("\t" not in row for row in rows):
-        raise UsageError(f"{path}: found CoNLL-U with spaces between its columns, expected tabs; correct it")
-    return bool(rows) and len(rows[0].split("\t")) == len(CONLLU) and bool(re.match(r"(1|1-[0-9]+|0\.1)\t", rows[0]))
+        raise UsageError(
+            f"{path}: found CoNLL-U with spaces between its columns, expected tabs; correct it"
+        )
+    if not rows or len(rows[0].split("\t")) != len(CONLLU):
+        return False
+    return bool(re.match(r"(1|1-[0-9]+|0\.1)\t", rows[0]))
 
 
 def sentences_of_conllu(path, lines, column, is_test):
-    """Those of CoNLL-U, with tags of the column; see `read_tagged`."""
-    sentences, numbering = [], None
+    """The sentences of CoNLL-U, with the tags of a column; see `read_tagged`."""
+    sentences = []
+    numbering = None  # between sentences
     for line, text in lines:
         if not text.strip():
             if numbering:
@@ -110,59 +141,95 @@ def sentences_of_conllu(path, lines, column, is_test):
             continue
         fields = text.split("\t")
         if len(fields) != len(CONLLU):
-            fault = f"found {len(fields)} columns, expected the {len(CONLLU)} of CoNLL-U, with tabs between them"
-            raise UsageError(f"{path}: line {line}: {fault}; correct it")
+            raise UsageError(
+                f"{path}: line {line}: found {len(fields)} columns, expected the {len(CONLLU)} of "
+                "CoNLL-U, with tabs between them; correct it"
+            )
         if numbering is None:
             numbering = Numbering(path)
             sentences.append(Sentence([], [], []))
-        if not numbering.is_word(fields[0], line):
-            continue
-        sentence, word, tag = sentences[-1], fields[1], fields[CONLLU.index(column.upper())]
-        for name, field in [("form", word), (column, tag)]:
-            if not field or field != field.strip():
-                raise UsageError(f"{path}: line {line}: the column {name} is {field!r}, expected a text; correct it")
-        sentence.words.append(word)
-        sentence.tags.append(tag)
-        sentence.lines.append(line)
+        if numbering.is_word(fields[0], line):
+            add_word(sentences[-1], path, line, fields, column)
     if numbering:
         numbering.end()
     return check_tags(path, sentences, column, is_test)
 
 
+def add_word(sentence, path, line, fields, column):
+    """Adds the word of a line of CoNLL-U, with the tag in a column, to a sentence."""
+    word = fields[CONLLU.index("FORM")]
+    tag = fields[CONLLU.index(column.upper())]
+    for name, field in [("form", word), (column, tag)]:
+        if not field or field != field.strip():
+            raise UsageError(
+                f"{path}: line {line}: the column {name} is {field!r}, expected a text; correct it"
+            )
+    sentence.words.append(word)
+    sentence.tags.append(tag)
+    sentence.lines.append(line)
+
+
 class Numbering:
-    """The IDs of the words of a sentence of CoNLL-U: 1, 2, 3; ranges of them, 1-2; words that are not there, 1.1."""
+    """The IDs of a sentence of CoNLL-U.
+
+    Words have 1, 2, 3; ranges of words 1-2; words that are not in the text 1.1.
+    """
 
     def __init__(self, path):
-        self.path, self.next, self.range_end, self.range_line = path, 1, 0, 0
+        self.path = path
+        self.next = 1  # the number of the next word
+        self.range_end = 0
+        self.range_line = 0
 
     def is_word(self, identifier, line):
-        """Whether a line with this ID is that of a word; refuses one that does not follow."""
-        found = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", identifier)
-        number, kind, other = found.groups() if found else (-1, "", 0)
-        number, other = int(number), int(other or 0)
-        follows = number == self.next - 1 if kind == "." else number == self.next
-        if not follows or (kind == "-" and other <= number):
+        """Whether a line with this ID is that of a word; refuses an ID that does not follow."""
+        match = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", identifier)
+        if not self.follows(match):
             raise UsageError(
-                f"{self.path}: line {line}: found the ID {identifier[:20]!r}, expected {self.next}: words are numbered "
-                "from 1 in each sentence, and a blank line ends it; correct it"
+                f"{self.path}: line {line}: found the ID {identifier[:20]!r}, expected "
+                f"{self.next}: words are numbered from 1 in each sentence, and a blank line ends "
+                "it; correct it"
             )
+        _, kind, second = match.groups()
         if kind == "-":
-            self.range_end, self.range_line = other, line
-        self.next += not kind
-        return not kind
+            self.range_end = int(second)
+            self.range_line = line
+        if kind:
+            return False
+        self.next += 1
+        return True
+
+    def follows(self, match):
+        """Whether an ID, as the match of its parts or None, may stand at this place."""
+        if match is None:
+            return False
+        number, kind, second = match.groups()
+        if kind == ".":
+            return int(number) == self.next - 1
+        if kind == "-" and int(second) <= int(number):
+            return False
+        return int(number) == self.next
 
     def end(self):
         """Refuses a sentence that ends within a range."""
         if self.range_end >= self.next:
             raise UsageError(
-                f"{self.path}: line {self.range_line}: found a range of words up to {self.range_end}, expected as many "
-                f"words in the sentence, which has {self.next - 1}; correct it"
+                f"{self.path}: line {self.range_line}: found a range of words up to "
+                f"{self.range_end}, expected as many words in the sentence, which has "
+                f"{self.next - 1}; correct it"
             )
 
 
 def check_tags(path, sentences, column, is_test):
-    """Sentences of CoNLL-U, of a test file without tags if it has none; refuses words without one."""
-    without = [line for sentence in sentences for tag, line in zip(sentence.tags, sentence.lines) if tag == NO_VALUE]
+    """Sentences of CoNLL-U, in a test file without tags if it has none.
+
+    Words without a tag are refused where others have one.
+    """
+    without = []
+    for sentence in sentences:
+        for tag, line in zip(sentence.tags, sentence.lines):
+            if tag == NO_VALUE:
+                without.append(line)
     if len(without) == sum(len(sentence.words) for sentence in sentences):
         if is_test:
             return [sentence._replace(tags=[]) for sentence in sentences]
@@ -172,7 +239,7 @@ def check_tags(path, sentences, column, is_test):
         )
     if without and column != MAY_BE_EMPTY:
         raise UsageError(
-            f"{path}: line {without[0]}: the column {column} is {NO_VALUE!r}, expected a tag, as other words have one; "
-            "correct it, or choose another --conllu-column"
+            f"{path}: line {without[0]}: the column {column} is {NO_VALUE!r}, expected a tag, as "
+            "other words have one; correct it, or choose another --conllu-column"
         )
     return sentences

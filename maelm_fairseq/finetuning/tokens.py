@@ -20,18 +20,22 @@ from .tagged_files import CONLLU_COLUMNS, TOKEN_FILES, read_tagged
 
 @dataclass
 class TokensConfig(LabelledTaskConfig):
-    conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags")
+    conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(
+        CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags"
+    )
 
 
 @register_task("mae_lm_tokens", dataclass=TokensConfig)
 class TokensTask(LabelledTask):
     """Reads train.txt, dev.txt and perhaps test.txt of `tagged_files.read_tagged`.
 
-    The first token of a word has its label. Sentences longer than the model has positions are cut between words.
-    Its state: `labels`, in order.
+    The first token of a word has its label. Sentences that are longer than the model has positions
+    are cut between words. Its state: `labels`, in order.
     """
 
-    files, head, needed_state = TOKEN_FILES, "tokens", ("labels",)
+    files = TOKEN_FILES
+    head = "tokens"
+    needed_state = ("labels",)
 
     def read(self, path, split):
         return read_tagged(path, is_test(split), str(self.cfg.conllu_column))
@@ -41,32 +45,48 @@ class TokensTask(LabelledTask):
 
     def make_head(self, model):
         cfg = model.cfg
-        head = TokenClassificationHead(cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout)
+        head = TokenClassificationHead(
+            cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout
+        )
         model.register_head(self.head, head)
 
     def make_dataset(self, path, split, sentences):
-        tokens, targets, places = [], [], []
+        tokens = []
+        targets = []
+        places = []  # the number of the sentence of each sequence of tokens
         if is_test(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
-            if is_test(split):
-                labels = [0] * len(sentence.words)
-            else:
-                labels = [self.label_number(tag, path, line) for tag, line in zip(sentence.tags, sentence.lines)]
+            labels = self.labels_of(sentence, path, split)
             for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
                 target = np.full(len(joined), IGNORED)
-                target[starts], labels = labels[: len(starts)], labels[len(starts) :]
+                target[starts] = labels[: len(starts)]
+                labels = labels[len(starts) :]
                 tokens.append(joined)
                 targets.append(target)
                 places.append(i)
-        cut = len(tokens) - len(sentences)
-        text = f"{path}: {len(sentences):,} sentences of {sum(len(each.words) for each in sentences):,} words"
-        text += f"; sentences of more than {self.positions} tokens are split, into {cut:,} more parts" if cut else ""
-        names = ["f1", "precision", "recall", "accuracy"] if self.has_entities() else ["accuracy"]
+        words = sum(len(sentence.words) for sentence in sentences)
+        text = f"{path}: {len(sentences):,} sentences of {words:,} words"
+        more_parts = len(tokens) - len(sentences)
+        if more_parts:
+            text += f"; sentences of more than {self.positions} tokens are split"
+            text += f", into {more_parts:,} more parts"
+        names = ["accuracy"]
+        if self.has_entities():
+            names = ["f1", "precision", "recall", "accuracy"]
         if is_test(split):
-            names = names if sentences[0].tags else []
+            if not sentences[0].tags:
+                names = []
             text += "; it has tags, and is scored in the end" if names else "; no tags"
-        return LabelledDataset(self, split, tokens, targets, text, names, places=places, sentences=sentences)
+        more = dict(places=places, sentences=sentences)
+        return LabelledDataset(self, split, tokens, targets, text, names, **more)
+
+    def labels_of(self, sentence, path, split):
+        """The numbers of the labels of the words of a sentence; 0 in a test file."""
+        if is_test(split):
+            return [0] * len(sentence.words)
+        places = zip(sentence.tags, sentence.lines)
+        return [self.label_number(tag, path, line) for tag, line in places]
 
     def has_entities(self):
         """Whether labels are of entities, as B-PER and I-PER."""
@@ -80,13 +100,15 @@ class TokensTask(LabelledTask):
     def answers(self, output, sample, dataset):
         """The number of the label of each word in a part of a sentence."""
         best = output.argmax(-1).cpu().numpy()
-        return [row[target.numpy() != IGNORED].tolist() for row, target in zip(best, sample["target"].cpu())]
+        is_first_token = sample["target"].cpu().numpy() != IGNORED
+        return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
 
     def scores(self, dataset, answers):
         tagged = list(self.tagged(dataset, answers))
         if not tagged:  # in a batch of parts of sentences
             return dict.fromkeys(dataset.metrics, math.nan)
-        targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
+        targets = [sentence.tags for sentence, _ in tagged]
+        predicted = [tags for _, tags in tagged]
         values = {"accuracy": accuracy(flat(targets), flat(predicted))}
         if "f1" in dataset.metrics:
             values.update(entities(targets, predicted))
@@ -94,13 +116,14 @@ class TokensTask(LabelledTask):
 
     def report(self, dataset, answers):
         tagged = list(self.tagged(dataset, answers))
-        targets, predicted = [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
+        targets = [sentence.tags for sentence, _ in tagged]
+        predicted = [tags for _, tags in tagged]
         if self.has_entities():
             return report_of_entities(targets, predicted)
         return report_of_classes(flat(targets), flat(predicted))
 
     def tagged(self, dataset, answers):
-        """Yields (`tagged_files.Sentence`, predicted tags) for each sentence that is answered completely."""
+        """Yields each completely answered sentence: `tagged_files.Sentence`, predicted tags."""
         for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
             numbers = flat(answers[part] for part in parts)
             if len(numbers) == len(dataset.sentences[i].words):

@@ -1,4 +1,6 @@
-"""Questions on texts that may be longer than a model reads: the text in windows, and the best answer in all of them.
+"""Questions on texts that may be longer than a model reads.
+
+The text is read in windows, and the best answer in all of them is taken.
 
 Letters in shapes: B windows, T tokens of the longest.
 """
@@ -13,21 +15,27 @@ from ..base.errors import UsageError
 from ..base.subwords import EOS, sequence
 
 LONGEST = 30  # maximum tokens of an answer
-# Of a window, from one to the next, and of a question: BERT's; less if the model has fewer positions.
-MAX_TOKENS, STRIDE, MAX_QUESTION = 384, 128, 64
+# Tokens as for BERT; fewer if the model has fewer positions.
+MAX_TOKENS = 384  # of a window
+STRIDE = 128  # from one window to the next
+MAX_QUESTION = 64
 
 
 class Pieces(NamedTuple):
-    """The pieces of a text, and the characters that each stands for: from `begins` to `ends`, without white space."""
+    """The pieces of a text, and the characters that each stands for, without white space.
+
+    A piece that is only white space does not end after its beginning.
+    """
 
     tokens: list
-    begins: np.ndarray  # int64
-    ends: np.ndarray  # int64; not over `begins` for a piece of white space
+    begins: np.ndarray  # int64, the first character of each piece
+    ends: np.ndarray  # int64, the one after its last
 
 
 def pieces_of(tokenizer, text):
     """The `Pieces` of a text, with the tokenizer's own places in it."""
-    (tokens, spans), places = tokenizer.spans(text), []
+    tokens, spans = tokenizer.spans(text)
+    places = []
     for begin, end in spans:
         words = text[begin:end].strip()
         begin = text.index(words, begin)
@@ -52,31 +60,47 @@ class Window(NamedTuple):
 class WindowSizes:
     """How a model with so many positions reads questions and their contexts.
 
-    Raises ValueError: it has too few
+    Raises ValueError: it has too few positions
     """
 
     def __init__(self, positions):
-        self.positions, self.max_tokens = positions, min(MAX_TOKENS, positions)
+        self.positions = positions
+        self.max_tokens = min(MAX_TOKENS, positions)
         if self.max_tokens < 12:
-            raise UsageError(f"the model has {positions} positions: too few for a question and its context")
-        self.stride, self.max_question = min(STRIDE, self.max_tokens // 3), min(MAX_QUESTION, self.max_tokens // 4)
+            raise UsageError(
+                f"the model has {positions} positions: too few for a question and its context"
+            )
+        self.stride = min(STRIDE, self.max_tokens // 3)
+        self.max_question = min(MAX_QUESTION, self.max_tokens // 4)
 
     def windows(self, question, context):
-        """Yields each `Window` of a question and a context, lists of tokens; a long question is cut."""
+        """Yields each `Window` of a question and a context; a long question is cut.
+
+        Args:
+            question, context: lists of tokens
+        """
         question = question[: self.max_question]
         offset = len(question) + 3
         room = self.max_tokens - offset - 1
         step = min(self.stride, room)
         for first in range(0, max(0, len(context) - room) + step, step):
-            yield Window(sequence([question, context[first : first + room]])[0], offset, first)
+            tokens, _ = sequence([question, context[first : first + room]])
+            yield Window(tokens, offset, first)
 
 
 def log_probabilities(logits, tokens):
-    """Those of start and end over `<s>` and the context, -inf elsewhere: float32 (B, T, 2), for tokens (B, T)."""
+    """The log-probabilities of start and end, over `<s>` and the context.
+
+    Args:
+        logits: (B, T, 2), of start and end
+        tokens: (B, T)
+    Returns: float32 (B, T, 2), -inf for all other tokens
+    """
     ends = tokens.eq(EOS)
     allowed = ends.cumsum(1).eq(2) & ~ends
     allowed[:, 0] = True
-    return logits.float().masked_fill(~allowed[:, :, None], float("-inf")).log_softmax(1)
+    logits = logits.float().masked_fill(~allowed[:, :, None], float("-inf"))
+    return logits.log_softmax(1)
 
 
 class Candidate(NamedTuple):
@@ -89,30 +113,41 @@ class Candidate(NamedTuple):
 
 
 def best_in_window(scores, window, pieces):
-    """The `Candidate` of a window, by log-probabilities (T, 2) without padding, and the context's pieces."""
+    """The best answer in a window: `Candidate`.
+
+    Args:
+        scores: log-probabilities (T, 2), without padding
+        window: `Window`
+        pieces: `Pieces` of the context
+    """
     none = float(scores[0].sum())
     start, end = scores[window.offset : len(window.tokens) - 1].T
-    begins, ends = (each[window.first : window.end] for each in (pieces.begins, pieces.ends))
+    begins = pieces.begins[window.first : window.end]
+    ends = pieces.ends[window.first : window.end]
     blank = begins >= ends
     if blank.all():
         return Candidate(-math.inf, 0, 0, none)
-    start, end = np.where(blank, -math.inf, start), np.where(blank, -math.inf, end)
-    later = sliding_window_view(np.pad(end, (0, LONGEST - 1), constant_values=-math.inf), LONGEST)
-    spans = start[:, None] + later  # of each first piece and number of further ones
-    first, more = divmod(int(spans.argmax()), LONGEST)
-    return Candidate(float(spans.max()), int(begins[first]), int(ends[first + more]), none)
+    start = np.where(blank, -math.inf, start)
+    end = np.where(blank, -math.inf, end)
+    padded_end = np.pad(end, (0, LONGEST - 1), constant_values=-math.inf)
+    # The scores of spans by their first piece, and by how many pieces follow it.
+    spans = start[:, None] + sliding_window_view(padded_end, LONGEST)
+    first, following = divmod(int(spans.argmax()), LONGEST)
+    last = first + following
+    return Candidate(float(spans.max()), int(begins[first]), int(ends[last]), none)
 
 
 def best_of(candidates):
     """The best `Candidate` of the windows of a question.
 
-    A window without the answer was trained to point at `<s>`, so that the scores of windows are comparable; the one
-    that is least in favour of no answer decides about that.
+    The model was trained to point at `<s>` in a window without the answer, so that the scores of
+    windows are comparable. Whether there is an answer at all is decided by the window that is least
+    in favour of no answer.
     """
     best = max(candidates, key=lambda candidate: candidate[:3])
     return best._replace(none=min(candidate.none for candidate in candidates))
 
 
 def is_empty(candidate, may_be_empty):
-    """Whether there is no answer: the model has learned that there may be none, and it is more probable."""
+    """Whether no answer is more probable, to a model that has learned that there may be none."""
     return may_be_empty and candidate.none > candidate.score
