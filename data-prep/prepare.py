@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Turns raw text into a folder for fairseq-train: vocabulary, dict.txt, binarized data, checked.
 
-Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document. After an
-interruption the same command resumes where it stopped. The last line on stdout is the path to give to fairseq-train.
+Text is UTF-8, plain or gzip, one sentence or paragraph per line, a blank line after each document.
+After an interruption the same command resumes where it stopped. The last line on stdout is the path
+to give to fairseq-train.
 """
 
 import contextlib
@@ -28,60 +29,102 @@ from maelm_fairseq.preparation.records import MANIFEST, Manifest, Options, by_op
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
-WRITTEN = (".bin", ".idx", ".model", "dict.txt", TOKENIZER_JSON, "train.json", "valid.json", "documents.json")
-# {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for 160 GB.
+WRITTEN = (
+    ".bin",
+    ".idx",
+    ".model",
+    "dict.txt",
+    TOKENIZER_JSON,
+    "train.json",
+    "valid.json",
+    "documents.json",
+)
+# {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for
+# 160 GB.
 VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
-OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")  # options of the model's
+# The options for training a SentencePiece model.
+OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")
 
 
 def parse_args():
     parser = Parser("prepare.sh", description=__doc__)
-    add = parser.add_argument
-    add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
-    valid = parser.add_mutually_exclusive_group(required=True).add_argument
-    valid("--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip")
-    valid("--valid-documents", type=within(1), metavar="N", help="validate on N documents of --train, held out evenly")
-    add("--dest", required=True, metavar="DIR", help="folder to write to")
-    sizes = ", ".join(f"{pieces:,} from {least // 10**6:,} MB" for least, pieces in VOCAB_SIZES.items())
-    add("--vocab-size", type=within(1), metavar="N", help=f"pieces (if not given, by the size of --train: {sizes})")
-    add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
-    add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
-    add("--byte-fallback", action="store_true", help="spell unknown characters in bytes, with 256 pieces of their own")
-    add("--sample-lines", type=within(1), metavar="N", help=f"random lines to train on ({SAMPLE_LINES:,} if not given)")
-    existing = "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder with either"
-    add("--vocabulary", metavar="FILE_or_DIR", help=existing)
-    add("--add-tokens", metavar="FILE", help="words, one a line, that become tokens of a tokenizer.json")
-    cpus = len(os.sched_getaffinity(0))  # that this process may use
-    add("--workers", type=within(1), default=cpus, metavar="N", help="worker processes (default: %(default)s)")
-    shards = "folders (default: 1); document i goes to that of shard i mod N"
-    add("--shards", type=within(1), default=1, metavar="N", help=shards)
-    add("--shard", type=within(0), metavar="I", help="prepare only this one, 0 to N-1, as one of several machines")
-    add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
+    add_options(parser)
     args = parser.parse_args()
     dest = os.path.abspath(args.dest)
     if ":" in dest:
-        parser.error(f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one")
+        parser.error(
+            f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one"
+        )
     if args.vocabulary:
         for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
-            parser.error(f"{option} is for training a model, but --vocabulary gives a trained one; leave one out")
+            parser.error(
+                f"{option} is for training a model, but --vocabulary gives a trained one; leave one"
+                " out"
+            )
     elif args.add_tokens:
-        parser.error("--add-tokens needs a --vocabulary to add to; a trained one gets the words of its text by itself")
-    args.model_type, args.sample_lines = args.model_type or "bpe", args.sample_lines or SAMPLE_LINES
+        parser.error(
+            "--add-tokens needs a --vocabulary to add to; a trained one gets the words of its text"
+            " by itself"
+        )
+    # Not as defaults of the options: --vocabulary refuses those that are given.
+    args.model_type = args.model_type or "bpe"
+    args.sample_lines = args.sample_lines or SAMPLE_LINES
     if args.shard is not None and args.shard >= args.shards:
-        parser.error(f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}")
+        parser.error(
+            f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}"
+        )
     return args
+
+
+def add_options(parser):
+    add = parser.add_argument
+    add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    valid = parser.add_mutually_exclusive_group(required=True).add_argument
+    files = "text to validate on, plain or gzip"
+    valid("--valid", nargs="+", default=[], metavar="FILE", help=files)
+    documents = "validate on N documents of --train, held out evenly"
+    valid("--valid-documents", type=within(1), metavar="N", help=documents)
+    add("--dest", required=True, metavar="DIR", help="folder to write to")
+    defaults = []
+    for least, pieces in VOCAB_SIZES.items():
+        defaults.append(f"{pieces:,} from {least // 10**6:,} MB")
+    size = f"pieces (if not given, by the size of --train: {', '.join(defaults)})"
+    add("--vocab-size", type=within(1), metavar="N", help=size)
+    add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
+    add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
+    in_bytes = "spell unknown characters in bytes, with 256 pieces of their own"
+    add("--byte-fallback", action="store_true", help=in_bytes)
+    lines = f"random lines to train on ({SAMPLE_LINES:,} if not given)"
+    add("--sample-lines", type=within(1), metavar="N", help=lines)
+    existing = (
+        "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder"
+        " with either"
+    )
+    add("--vocabulary", metavar="FILE_or_DIR", help=existing)
+    words = "words, one a line, that become tokens of a tokenizer.json"
+    add("--add-tokens", metavar="FILE", help=words)
+    cpus = len(os.sched_getaffinity(0))  # that this process may use
+    workers = "worker processes (default: %(default)s)"
+    add("--workers", type=within(1), default=cpus, metavar="N", help=workers)
+    shards = "folders (default: 1); document i goes to that of shard i mod N"
+    add("--shards", type=within(1), default=1, metavar="N", help=shards)
+    only = "prepare only this one, 0 to N-1, as one of several machines"
+    add("--shard", type=within(0), metavar="I", help=only)
+    add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
 
 
 def claim(dest, manifest):
     """Writes the manifest into `dest`, or compares it with the existing one.
 
     Raises:
-        UsageError: `dest` contains data from another corpus, with other options, or of unknown origin
+        UsageError: `dest` contains data from another corpus, with other options, or of unknown
+            origin
     """
     path = os.path.join(dest, MANIFEST)
     names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
     foreign = sorted(name for name in names if name.endswith(WRITTEN))
-    # A process that started at the same time may have written these: it writes the manifest first.
+    # The manifest is looked for after the files: a process that started at the same time may have
+    # written them, but it writes the manifest first.
     if not os.path.exists(path):
         if foreign:
             found = f"{dest} contains {foreign[0]} but no {MANIFEST}"
@@ -96,21 +139,28 @@ def given_vocabulary(args):
     """The tokenizer of --vocabulary with --add-tokens; None if one is to be trained."""
     if not args.vocabulary:
         return None
-    tokenizer, words = read_subwords(args.vocabulary), []
+    tokenizer = read_subwords(args.vocabulary)
     if not args.add_tokens:
         return tokenizer
+    words = []
     for number, line in read_lines(args.add_tokens):
         if len(line.split()) > 1:
-            raise UsageError(f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word")
+            raise UsageError(
+                f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word"
+            )
         words += line.split()
     if not words:
         raise UsageError(f"{args.add_tokens}: found no words, expected one a line")
     extended = read_subwords(tokenizer.path, words)
     new = extended.words_added_to(tokenizer)
-    known = [word for word in dict.fromkeys(words) if word not in new]
-    for what, which in {"new tokens": new, "tokens already": known}.items():
-        some = ", ".join(which[:20]) + ", ..." * (len(which) > 20)
-        say(f"{args.add_tokens}: {len(which)} {what}" + f": {some}" * bool(which))
+    present = [word for word in dict.fromkeys(words) if word not in new]
+    for what, tokens in {"new tokens": new, "tokens already": present}.items():
+        text = f"{args.add_tokens}: {len(tokens)} {what}"
+        if tokens:
+            text += ": " + ", ".join(tokens[:20])
+        if len(tokens) > 20:
+            text += ", ..."
+        say(text)
     return extended
 
 
@@ -119,50 +169,102 @@ def trained_vocabulary(args, options):
 
     Several processes may do so at once: the same text and options give the same model.
     """
-    model, log = (os.path.join(args.dest, name) for name in [SENTENCEPIECE, "sentencepiece.log"])
+    model = os.path.join(args.dest, SENTENCEPIECE)
+    log = os.path.join(args.dest, "sentencepiece.log")
     if not os.path.exists(model):
         try:
             train(args.train, model, log, options)
-        except UsageError:  # there are no data yet: without the manifest the corrected command can start afresh
+        except UsageError:
+            # There are no data yet: without the manifest the corrected command can start afresh.
             os.remove(os.path.join(args.dest, MANIFEST))
             raise
     return read_subwords(model)
 
 
 def write_vocabulary(tokenizer, folder):
-    """Writes vocabulary and dict.txt into a folder unless they exist; returns the path of the vocabulary."""
-    path, dictionary = (os.path.join(folder, name) for name in [tokenizer.file_name, "dict.txt"])
-    for file, contents in {path: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}.items():
-        if not os.path.exists(file):
-            with atomic_write(file, "wb") as stream:
+    """Writes vocabulary and dict.txt into a folder unless they exist.
+
+    Returns: the path of the vocabulary
+    """
+    vocabulary = os.path.join(folder, tokenizer.file_name)
+    dictionary = os.path.join(folder, "dict.txt")
+    files = {vocabulary: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}
+    for path, contents in files.items():
+        if not os.path.exists(path):
+            with atomic_write(path, "wb") as stream:
                 stream.write(contents)
-    return path
+    return vocabulary
 
 
 def count_documents(args, manifest, vocabulary):
-    """The number of documents in --train, counted once; an error if they are too few for --valid-documents."""
+    """The number of documents in --train, counted once; refuses too few for --valid-documents."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
-        save_json(encode(args.train, manifest.train, {}, "train", vocabulary, args.workers).documents, path)
+        read = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
+        save_json(read.documents, path)
     documents = read_json(path, int, "the number of documents in --train")
     if documents < args.valid_documents + args.shards:
-        found = f"found {documents} documents, expected one more for each shard"
-        fix = f"put a blank line after each document, or give fewer; with another --dest, or remove {args.dest}"
-        raise UsageError(f"--valid-documents {args.valid_documents}: {found}: {fix}")
+        raise UsageError(
+            f"--valid-documents {args.valid_documents}: found {documents} documents, expected one"
+            " more for each shard: put a blank line after each document, or give fewer; with"
+            f" another --dest, or remove {args.dest}"
+        )
     return documents
 
 
 def warn_of_repeated_text(args, manifest):
     """Says which files have the same text, in a line for each effect of that."""
-    paths, first, repeated = [*args.train, *args.valid], {}, {}
-    for number, known in enumerate([*manifest.train, *manifest.valid]):
-        other = first.setdefault(known["sha256_of_samples"], number)
+    paths = [*args.train, *args.valid]
+    first = {}  # {hash of a text: the number of the first file that has it}
+    repeated = {}  # {effect: descriptions of files}
+    for number, fingerprint in enumerate([*manifest.train, *manifest.valid]):
+        other = first.setdefault(fingerprint["sha256_of_samples"], number)
         if other != number:
-            effect = "is not held out" if other < len(args.train) <= number else "counts again"
-            repeated.setdefault(effect, []).append(f"{paths[number]} has the text of {paths[other]}")
-    for effect, which in repeated.items():
-        more = f", and {len(which) - 1:,} more files that of others" * (len(which) > 1)
-        say(f"warning: {which[0]}{more}: it {effect}")
+            is_in_both = other < len(args.train) <= number
+            effect = "is not held out" if is_in_both else "counts again"
+            text = f"{paths[number]} has the text of {paths[other]}"
+            repeated.setdefault(effect, []).append(text)
+    for effect, texts in repeated.items():
+        warning = f"warning: {texts[0]}"
+        if len(texts) > 1:
+            warning += f", and {len(texts) - 1:,} more files that of others"
+        say(f"{warning}: it {effect}")
+
+
+def make_manifest(args, tokenizer):
+    """What --dest is prepared from; `tokenizer` is that of --vocabulary, or None.
+
+    Without a number of pieces, `args` gets the default one.
+    """
+    if tokenizer:
+        of_model = dict(vocabulary=sha256(tokenizer.path))
+        if args.add_tokens:
+            of_model["add_tokens"] = sha256(args.add_tokens)
+    else:
+        if not args.vocab_size:
+            size = sum(map(os.path.getsize, args.train))
+            args.vocab_size = max(n for least, n in VOCAB_SIZES.items() if least <= size)
+        of_model = {name: getattr(args, name) for name in OF_TRAINING}
+    options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
+    train_files = list(map(file_sample, args.train))
+    return Manifest(FORMAT, train_files, list(map(file_sample, args.valid)), options)
+
+
+def encode_missing(args, manifest, vocabulary, selected, held_out):
+    """Encodes the splits that are not complete in the folders of `selected`, {shard: folder}.
+
+    Validation data are in shard 0 alone. `held_out` is as for `encode`.
+    """
+    for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
+        missing = {}
+        for shard, folder in selected.items():
+            if shard in wanted and not is_encoded(folder, split):
+                missing[shard] = folder
+        if missing:
+            source = "train" if held_out else split
+            files = getattr(args, source)
+            fingerprints = getattr(manifest, source)
+            encode(files, fingerprints, missing, split, vocabulary, args.workers, shards, held_out)
 
 
 def main():
@@ -170,20 +272,16 @@ def main():
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
     tokenizer = given_vocabulary(args)
-    if tokenizer:
-        of_model = dict(vocabulary=sha256(tokenizer.path), add_tokens=args.add_tokens and sha256(args.add_tokens))
-    else:
-        size = sum(map(os.path.getsize, args.train))
-        args.vocab_size = args.vocab_size or max(n for least, n in VOCAB_SIZES.items() if least <= size)
-        of_model = {name: getattr(args, name) for name in OF_TRAINING}
-    options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
-    manifest = Manifest(FORMAT, list(map(file_sample, args.train)), list(map(file_sample, args.valid)), options)
+    manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
-    tokenizer = tokenizer or trained_vocabulary(args, options)
+    if tokenizer is None:
+        tokenizer = trained_vocabulary(args, manifest.options)
     vocabulary = write_vocabulary(tokenizer, args.dest)
-    held_out = args.valid_documents and (args.valid_documents, count_documents(args, manifest, vocabulary))
+    held_out = None
+    if args.valid_documents:
+        held_out = (args.valid_documents, count_documents(args, manifest, vocabulary))
     if args.only_vocabulary:
         say(f"{vocabulary} and dict.txt are ready")
         return
@@ -192,11 +290,7 @@ def main():
     for folder in selected.values():
         os.makedirs(folder, exist_ok=True)
         write_vocabulary(tokenizer, folder)
-    for split, shards, wanted in [("valid", 1, [0]), ("train", args.shards, selected)]:
-        missing = {i: folder for i, folder in selected.items() if i in wanted and not is_encoded(folder, split)}
-        if missing:
-            files, fingerprints = (getattr(where, "train" if held_out else split) for where in (args, manifest))
-            encode(files, fingerprints, missing, split, vocabulary, args.workers, shards, held_out)
+    encode_missing(args, manifest, vocabulary, selected, held_out)
     check(args.dest, manifest, selected)
     print(":".join(map(os.path.abspath, folders)))
 

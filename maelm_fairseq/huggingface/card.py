@@ -11,28 +11,38 @@ from typing import List, Tuple
 
 from ..base.json_files import read_json
 from .config_json import MODELING_FILE
-from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from .weights import (
+    CODE,
+    MASKED_LM,
+    MODEL,
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 
 GAP = "**please fill in**"
-SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]  # of the options of its run
+# The options of its run that the card lists.
+SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]
 SHOWN += ["encoder_mask_fade_updates", "lr", "update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
-
-KINDS = {  # `example` is given to the tokenizer, `usage` is what the model makes of it
+# `example` is given to the tokenizer; `usage` is what the model makes of it.
+KINDS = {
     MODEL: dict(
         pipeline="feature-extraction",
         example='"one sentence ."',
-        usage="features = model(**inputs).last_hidden_state  # (1, tokens, width); a pooler_output is untrained",
-        limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you compare sentences by its "
-        "vectors. sentence-transformers loads it, too: one vector a text, the mean over its tokens.",
+        usage="features = model(**inputs).last_hidden_state  "
+        "# (1, tokens, width); a pooler_output is untrained",
+        limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you "
+        "compare sentences by its vectors. sentence-transformers loads it, too: one vector a text, "
+        "the mean over its tokens.",
     ),
     MASKED_LM: dict(
         pipeline="fill-mask",
         example='"one of the best <mask> i have ever seen ."',
         usage="logits = model(**inputs).logits  # (1, tokens, vocabulary)",
-        limits="Fine-tune it before you compare sentences by its vectors, the mean over the tokens, which "
-        "sentence-transformers gives.",
+        limits="Fine-tune it before you compare sentences by its vectors, the mean over the "
+        "tokens, which sentence-transformers gives.",
     ),
     SEQUENCE_CLASSIFICATION: dict(
         pipeline="text-classification",
@@ -43,7 +53,8 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
     TOKEN_CLASSIFICATION: dict(
         pipeline="token-classification",
         example='["some", "words"], is_split_into_words=True',
-        usage="logits = model(**inputs).logits  # (1, tokens, labels); the first token of a word has its label\n"
+        usage="logits = model(**inputs).logits  "
+        "# (1, tokens, labels); the first token of a word has its label\n"
         'tag = pipeline("token-classification", $path, aggregation_strategy="first"$trust)\n'
         'tag("some words")  # other strategies label pieces of words',
         limits="It was fine-tuned for one task, and fills no masks.",
@@ -51,7 +62,8 @@ KINDS = {  # `example` is given to the tokenizer, `usage` is what the model make
     QUESTION_ANSWERING: dict(
         pipeline="question-answering",
         example='"Who came ?", "Nobody came ."',
-        usage="outputs = model(**inputs)  # start_logits and end_logits of each token; both highest at 0: no answer",
+        usage="outputs = model(**inputs)  "
+        "# start_logits and end_logits of each token; both highest at 0: no answer",
         limits="It was fine-tuned for one task, and fills no masks.",
     ),
 }
@@ -69,26 +81,43 @@ class TextSize:
 
 
 def read_record(data, split):
-    """The record of a split, of all shards beside or in a folder; an empty one if another program prepared the data."""
-    folder, total = Path(data).resolve(), TextSize(shards=0)
-    shards = (folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder).glob(f"shard*/{split}.json")
-    for path in sorted(shards) or filter(Path.exists, [folder / f"{split}.json"]):
-        one = read_json(path, TextSize, "the record that data-prep/prepare.sh wrote", "prepare the data again")
-        total = TextSize(*map(operator.add, astuple(total), astuple(one)))
+    """The record of a split: the sum over all shards, whether `data` contains them or is one.
+
+    It is empty if another program prepared the data.
+    """
+    folder = Path(data).resolve()
+    all_shards = folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder
+    paths = sorted(all_shards.glob(f"shard*/{split}.json"))
+    if not paths:
+        paths = filter(Path.exists, [folder / f"{split}.json"])
+    total = TextSize(shards=0)
+    for path in paths:
+        record = read_json(
+            path,
+            TextSize,
+            "the record that data-prep/prepare.sh wrote",
+            "prepare the data again",
+        )
+        total = TextSize(*map(operator.add, astuple(total), astuple(record)))
     return total
 
 
 def model_card(name, facts, config, data, kind, description=None):
-    """The text of the model card of a folder, from the facts of the checkpoint and the contents of config.json.
+    """The text of a folder's model card, from the facts of the checkpoint and config.json.
 
     Args:
+        name: of the folder
+        facts: of the checkpoint, as `checkpoints.facts` has them
+        config: the contents of config.json
         data: folder of the training data
         kind: which class of its family the model becomes: `MODEL`, `MASKED_LM`, ...
         description: of the text and language that it was trained on
     """
-    code = config["model_type"] == CODE.model_type
+    is_code = config["model_type"] == CODE.model_type
     is_mlm = facts.masks_in_encoder or facts.imported_from is not None
-    positions = config["max_position_embeddings"] - (0 if code else 2)  # RoBERTa and MPNet count two more
+    positions = config["max_position_embeddings"]
+    if not is_code:
+        positions -= 2  # RoBERTa and MPNet count two more
     filled = {
         **config,
         **KINDS[kind],
@@ -96,24 +125,33 @@ def model_card(name, facts, config, data, kind, description=None):
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
         "method": method_of(facts),
-        "class_name": f"`{config['architectures'][0]}`" + f" in `{MODELING_FILE}`" * code,
+        "class_name": f"`{config['architectures'][0]}`",
         "auto_class": "AutoModel" + kind.removeprefix(MODEL),
         "positions": positions,
         "tokens": f"{config['vocab_size']:,}",
         "pretrained_positions": "",
-        "more_imports": ", pipeline" * (kind == TOKEN_CLASSIFICATION),
-        "trust": ", trust_remote_code=True" * code,
-        "trust_note": f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder" * code,
+        "more_imports": ", pipeline" if kind == TOKEN_CLASSIFICATION else "",
+        "trust": "",
+        "trust_note": "",
         "text": description or GAP,
         "training": "\n".join("- " + line for line in training(facts, data)),
     }
+    if is_code:
+        filled["class_name"] += f" in `{MODELING_FILE}`"
+        filled["trust"] = ", trust_remote_code=True"
+        filled["trust_note"] = (
+            f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder"
+        )
     length = facts.tokens_per_sample
     if length is not None and length < positions:
-        filled["pretrained_positions"] = f" In pretraining, it read at most {length}: later positions are untrained."
+        filled["pretrained_positions"] = (
+            f" In pretraining, it read at most {length}: later positions are untrained."
+        )
     if facts.texts == 2:
         filled["example"] = '"one text", "and another"'
     filled["usage"] = Template(filled["usage"]).substitute(filled)
-    return Template(Path(__file__).with_name("card.md").read_text(encoding="utf-8")).substitute(filled)
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return Template(template).substitute(filled)
 
 
 def method_of(facts):
@@ -131,28 +169,36 @@ def method_of(facts):
 
 
 def training(facts, data):
-    """Lines about data, masking and validation, as far as the checkpoint and the data folder know them."""
+    """Lines about data, options and validation, as far as checkpoint and data folder know them."""
     if facts.imported_from is not None:
         return [f"None since it was imported from `{facts.imported_from}`, unchanged"]
-    options, record, lines = facts.options, read_record(data, "train"), []
+    options = facts.options
+    record = read_record(data, "train")
+    lines = []
     if record.tokens:
-        counts = f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
+        counts = (
+            f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
+        )
         if record.shards > 1:
             counts += f" in {record.shards} shards"
         lines.append(f"{'Pretraining data' if facts.is_fine_tuned else 'Data'}: {counts}")
     if facts.updates is not None:
+        line = f"{'Fine-tuning' if facts.is_fine_tuned else 'Updates'}: {facts.updates:,}"
         start = options.finetune_from_model
-        after = f", after those of `{os.path.basename(start)}`" if start else ""
-        lines.append(f"{'Fine-tuning' if facts.is_fine_tuned else 'Updates'}: {facts.updates:,}{after}")
-    shown = [f"`{name}` {getattr(options, name)}" for name in SHOWN if getattr(options, name) is not None]
+        if start:
+            line += f", after those of `{os.path.basename(start)}`"
+        lines.append(line)
+    values = {name: getattr(options, name) for name in SHOWN}
+    shown = [f"`{name}` {value}" for name, value in values.items() if value is not None]
     lines.append("Options: " + ", ".join(shown))
     if facts.validated is not None:
-        lines.append(f"Validation {options.best_checkpoint_metric}: {facts.validated}{of_validation(facts)}")
+        metric = options.best_checkpoint_metric
+        lines.append(f"Validation {metric}: {facts.validated}{of_validation(facts)}")
     return lines
 
 
 def of_validation(facts):
-    """What the loss of validation is of, in words; nothing of fine-tuning."""
+    """The unit and the circumstances of the validation loss, in words; "" after fine-tuning."""
     if facts.options.best_checkpoint_metric != "loss" or facts.is_fine_tuned:
         return ""
     text = f" bits per predicted token, {100 * facts.options.mask_prob:g}% of the tokens masked"

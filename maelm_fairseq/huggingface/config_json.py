@@ -45,40 +45,53 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
     if kind == SEQUENCE_CLASSIFICATION and len(labels) == 1:
-        config["problem_type"] = "regression"  # pipelines leave its scores as they are; others follow from the labels
+        # Pipelines then leave its scores as they are. Other types follow from the labels.
+        config["problem_type"] = "regression"
     return config
 
 
 def mean_of_tokens(config, max_length):
-    """The files of a model of sentence-transformers whose vectors are the mean of all tokens: {path: contents}.
+    """The files of a model of sentence-transformers: {path: contents}.
 
-    `config` is that of `make_config`; a text has up to `max_length` tokens.
+    Its vectors are the mean of all tokens.
+
+    Args:
+        config: that of `make_config`
+        max_length: the most tokens of a text
     """
-    modules = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
-    # The pooler of stock classes is untrained and unused: without it, nothing warns of it.
-    settings = {} if config["model_type"] == CODE.model_type else {"model_args": {"add_pooling_layer": False}}
+    modules = [
+        {"name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    settings = {"max_seq_length": max_length, "do_lower_case": False}
+    if config["model_type"] != CODE.model_type:
+        # The pooler of stock classes is untrained and unused; leaving it out avoids a warning.
+        settings["model_args"] = {"add_pooling_layer": False}
+    pooling = {
+        "word_embedding_dimension": config["hidden_size"],
+        "pooling_mode_cls_token": False,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_max_tokens": False,
+    }
     return {
-        "modules.json": [
-            {"idx": i, "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (name, path, kind) in enumerate(modules)
-        ],
-        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False, **settings},
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": config["hidden_size"],
-            "pooling_mode_cls_token": False,
-            "pooling_mode_mean_tokens": True,
-            "pooling_mode_max_tokens": False,
-        },
+        "modules.json": [{"idx": i, **module} for i, module in enumerate(modules)],
+        "sentence_bert_config.json": settings,
+        "1_Pooling/config.json": pooling,
     }
 
 
 def code_options(model, kind, masks_in_encoder):
-    """What modeling_mae_lm.py has beside the options of stock classes."""
-    cfg, module = model.cfg, MODELING_FILE[: -len(".py")]
+    """The options of modeling_mae_lm.py that stock classes do not have."""
+    cfg = model.cfg
+    module = MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
-    # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered at random.
-    kinds = list(HEADS.values()) + [MASKED_LM] * (kind == MASKED_LM)
-    classes.update({"AutoModel" + each: "MaeLm" + each for each in kinds})
+    kinds = list(HEADS.values())
+    # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered
+    # at random.
+    if kind == MASKED_LM:
+        kinds.append(MASKED_LM)
+    for ending in kinds:
+        classes["AutoModel" + ending] = "MaeLm" + ending
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

@@ -1,17 +1,20 @@
-"""Exports an encoder to Hugging Face: a folder that `AutoModel.from_pretrained` loads, with the same features.
+"""Exports an encoder to Hugging Face: a folder that `AutoModel.from_pretrained` loads, with the
+same features.
 
     python -m maelm_fairseq.huggingface.export --checkpoint FILE_or_DIR --data DIR --dest DIR
 
-A model without relative position bias becomes a RobertaModel, one whose bias MPNet's 32 buckets hold exactly an
-MPNetModel. These stock classes leave out MAE-LM's decoder. Classes in a file of ours beside the weights, which users
-load with trust_remote_code=True, hold every other model, and fill masks through the decoder: --format code asks for
-them. A fine-tuned checkpoint becomes the class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM.
+A model without relative position bias becomes a RobertaModel, one whose bias MPNet's 32 buckets
+hold exactly an MPNetModel. These stock classes leave out MAE-LM's decoder. Classes in a file of
+ours beside the weights, which users load with trust_remote_code=True, hold every other model, and
+fill masks through the decoder: --format code asks for them. A fine-tuned checkpoint becomes the
+class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM.
 
---dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md; without a head,
-also what makes it a SentenceTransformer, which takes the mean of all tokens as hub.embed does. It appears after the
-tokenizer gave the same tokens as this package on lines of the data and on edge cases, and, where transformers is
-installed, after the export answered as the hub does when it was called in the ways of its users: with texts or pairs,
-lists of words or questions, padded on either side, truncated. transformers is not needed.
+--dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md;
+without a head, also what makes it a SentenceTransformer, which takes the mean of all tokens as
+hub.embed does. It appears after the tokenizer gave the same tokens as this package on lines of the
+data and on edge cases, and, where transformers is installed, after the export answered as the hub
+does when it was called in the ways of its users: with texts or pairs, lists of words or questions,
+padded on either side, truncated. transformers is not needed.
 """
 
 import os
@@ -40,7 +43,13 @@ def parse_args():
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     add("--data", required=True, metavar="DIR", help="folder of its vocabulary")
     add("--dest", required=True, metavar="DIR", help="new folder to write")
-    add("--format", default="auto", choices=["auto", "code"], help="code: never a stock class (default: auto)")
+    formats = ["auto", "code"]
+    add(
+        "--format",
+        default="auto",
+        choices=formats,
+        help="code: never a stock class (default: auto)",
+    )
     add("--description", metavar="TEXT", help="for the model card: of the text and its language")
     return parser.parse_args()
 
@@ -49,7 +58,8 @@ def export(checkpoint, data, dest, format="auto", description=None):
     """Writes the folder; the arguments are the program's options.
 
     Returns:
-        the name of the class; parts of the checkpoint that are left out; a sentence about what transformers answers
+        the name of the class; parts of the checkpoint that are left out; a sentence about what
+        transformers answers
     Raises:
         FileNotFoundError: an input does not exist
         ValueError: an input cannot be used, or the destination exists
@@ -57,7 +67,8 @@ def export(checkpoint, data, dest, format="auto", description=None):
     """
     dest = os.path.abspath(dest)
     check_new(dest)
-    import safetensors.torch  # of the extra `huggingface`, as what the next needs: fails now, not after the work
+    # These need the extra `huggingface`: without it, this fails now, not after the work.
+    import safetensors.torch  # noqa: F401
 
     from .tokenizer import check_tokenizer, sample_lines, write_tokenizer
     from .verification import compare_with_transformers
@@ -73,45 +84,73 @@ def export(checkpoint, data, dest, format="auto", description=None):
     module = None if head is None else model.classification_heads[head]
     if isinstance(module, SpanHead) and head != SquadTask.head:
         raise UsageError(
-            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: fine-tune it again"
+            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
+            "fine-tune it again"
         )
     if facts.units:
         in_own_units(module, *facts.units)
         facts = replace(facts, units=None)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
-    masks_in_encoder = facts.masks_in_encoder
-    # By import_roberta, with a new decoder or head.
-    is_untrained = facts.imported_from is not None and (model.decoder is not None or not facts.imported_head)
-    kind = weights.MODEL if is_untrained else weights.choose_kind(model, layout, module, masks_in_encoder)
-    labels = None
-    if kind in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
-        labels = facts.classes(module.out_proj.out_features) or ["score"]
-    config = make_config(model, layout, kind, labels, masks_in_encoder)
+    kind = _kind(model, layout, module, facts)
+    config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)
     tensors, left = weights.convert(model, layout, kind, head)
 
     with atomic_folder(dest) as folder:
-        save_json(config, os.path.join(folder, "config.json"))
-        # save_file would make it readable for its owner only.
-        Path(folder, "model.safetensors").write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
-        if layout is weights.CODE:
-            shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
+        _write_model(folder, config, tensors, layout)
         if kind in (weights.MODEL, weights.MASKED_LM):
-            for name, contents in mean_of_tokens(config, model.max_positions()).items():
-                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
-                save_json(contents, os.path.join(folder, name))
+            _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
         of_words = kind == weights.TOKEN_CLASSIFICATION
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
         whole = MaeLm(model, dictionary, subwords, data, facts)
         comparison = compare_with_transformers(folder, config, whole, data, kind)
         card = model_card(os.path.basename(dest), facts, config, data, kind, description)
-        Path(folder, "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
-    return config["architectures"][0], sorted({name.partition(".")[0] for name in left | unused}), comparison
+        path = Path(folder, "README.md")
+        path.write_text(card, encoding="utf-8", errors="backslashreplace")
+    left_out = sorted({name.partition(".")[0] for name in left | unused})
+    return config["architectures"][0], left_out, comparison
+
+
+def _kind(model, layout, head, facts):
+    """Which class of the family the model with its head, or None, becomes."""
+    if facts.imported_from is not None:
+        has_new_parts = model.decoder is not None or not facts.imported_head
+        if has_new_parts:  # of import_roberta, and untrained
+            return weights.MODEL
+    return weights.choose_kind(model, layout, head, facts.masks_in_encoder)
+
+
+def _labels(kind, head, facts):
+    """The names of the classes of a head, ["score"] for regression, None for other models."""
+    if kind in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
+        return facts.classes(head.out_proj.out_features) or ["score"]
+    return None
+
+
+def _write_model(folder, config, tensors, layout):
+    """Writes configuration, weights, and for `weights.CODE` the classes."""
+    import safetensors.torch
+
+    save_json(config, os.path.join(folder, "config.json"))
+    # save_file would make it readable for its owner only.
+    contents = safetensors.torch.save(tensors, metadata={"format": "pt"})
+    Path(folder, "model.safetensors").write_bytes(contents)
+    if layout is weights.CODE:
+        shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
+
+
+def _write_json_files(folder, files):
+    """Writes {path: contents} into a folder."""
+    for name, contents in files.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        save_json(contents, path)
 
 
 def main():
     args = parse_args()
-    # Its warnings about heads that an encoder lacks would frighten for nothing. It reads these when it is imported.
+    # The warnings of transformers about heads that an encoder lacks would frighten for nothing. It
+    # reads these variables when it is imported.
     os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
     class_name, dropped, comparison = export(**vars(args))
     left_out = f"; left out: {', '.join(dropped)}" if dropped else ""

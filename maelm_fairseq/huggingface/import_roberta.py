@@ -1,14 +1,18 @@
-"""Imports a RoBERTa encoder trained by masked language modelling, to continue its pretraining with MAE-LM.
+"""Imports a RoBERTa encoder trained by masked language modelling, to continue its pretraining with
+MAE-LM.
 
-    python -m maelm_fairseq.huggingface.import_roberta --checkpoint DIR --data DIR --dest checkpoint.pt
+    python -m maelm_fairseq.huggingface.import_roberta
+        --checkpoint DIR --data DIR --dest checkpoint.pt
 
---checkpoint is a folder of transformers with the layout of RoBERTa, XLM-R or CamemBERT and its vocabulary, a
-tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that `data-prep/prepare.sh --vocabulary`
-prepared with it; words of --add-tokens begin as the mean of their old pieces.
-Encoder and language-model head then compute exactly what they did. The decoder is new, and so is the head where there
-is none: with a new decoder before it, it has to learn its input anyway. With --share-decoder-layers the encoder's
-last layers are the decoder, and none is new. --dest is for `fairseq-train --finetune-from-model`, with the options that
-are printed; hub, effective_rank and export read it too.
+--checkpoint is a folder of transformers with the layout of RoBERTa, XLM-R or CamemBERT and its
+vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that
+`data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the mean of
+their old pieces.
+Encoder and language-model head then compute exactly what they did. The decoder is new, and so is
+the head where there is none: with a new decoder before it, it has to learn its input anyway. With
+--share-decoder-layers the encoder's last layers are the decoder, and none is new. --dest is for
+`fairseq-train --finetune-from-model`, with the options that are printed; hub, effective_rank and
+export read it too.
 """
 
 import os
@@ -30,16 +34,27 @@ from .roberta_source import read_source
 def parse_args():
     parser = Parser("python -m maelm_fairseq.huggingface.import_roberta", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", required=True, metavar="DIR", help="folder of transformers, with the vocabulary")
-    add("--data", required=True, metavar="DIR", help="prepared with the vocabulary of the checkpoint")
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="DIR",
+        help="folder of transformers, with the vocabulary",
+    )
+    add(
+        "--data",
+        required=True,
+        metavar="DIR",
+        help="prepared with the vocabulary of the checkpoint",
+    )
     add("--dest", type=os.path.abspath, required=True, metavar="FILE", help="checkpoint to write")
     helps = {field.name: field.metadata.get("help") for field in fields(MaeLmConfig)}
-    decoder_layers = MaeLmConfig.decoder_layers
-    add("--decoder-layers", type=int, default=decoder_layers, metavar="N", help=helps["decoder_layers"])
+    layers = MaeLmConfig.decoder_layers
+    add("--decoder-layers", type=int, default=layers, metavar="N", help=helps["decoder_layers"])
     add("--share-decoder-layers", action="store_true", help=helps["share_decoder_layers"])
     longer = "positions, more than it has: theirs repeat"
     add("--extend-positions", type=within(1, 10**6), metavar="N", help=longer)
-    add("--seed", type=within(0), default=1, metavar="N", help="of what is new (default: %(default)s)")
+    seed = "of what is new (default: %(default)s)"
+    add("--seed", type=within(0), default=1, metavar="N", help=seed)
     return parser.parse_args()
 
 
@@ -51,13 +66,15 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
         cfg: `model.MaeLmConfig` of the new checkpoint
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, the sizes contradict each other, or the destination exists
+        ValueError: an input cannot be used, the sizes contradict each other, or the destination
+            exists
         ImportError: safetensors is needed and not installed
     """
     check_new(dest)
     source = read_source(checkpoint)
     max_positions = extended_positions(source, extend_positions)
-    cfg = MaeLmConfig(**{**source.sizes, "relative_position_num_buckets": 0, **options}, max_positions=max_positions)
+    sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
+    cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
         check_sizes(cfg)
     except UsageError as error:
@@ -72,12 +89,15 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
 def extended_positions(source, wanted):
     """How many positions the encoder gets; the rows of `source` repeat for those that it lacks."""
     name = "encoder.embed_positions.weight"
-    has = len(source.weights[name]) - 1
+    has = len(source.weights[name]) - 1  # the first row is that of padding
     if wanted is None:
         return has
     if wanted < has:
-        raise UsageError(f"--extend-positions {wanted}: the checkpoint has {has}, expected as many or more")
-    source.new += [f"positions {has + 1} to {wanted}, as the first ones"] * (wanted > has)
+        raise UsageError(
+            f"--extend-positions {wanted}: the checkpoint has {has}, expected as many or more"
+        )
+    if wanted > has:
+        source.new.append(f"positions {has + 1} to {wanted}, as the first ones")
     padding, rows = source.weights[name].split([1, has])
     source.weights[name] = torch.cat([padding, rows[torch.arange(wanted) % has]])
     return wanted
@@ -86,7 +106,8 @@ def extended_positions(source, wanted):
 def matched_vocabulary(source, data):
     """The dictionary of a folder of data, after comparing it with the vocabulary of `source`.
 
-    The embeddings of `source` get a row for each word that was added to its vocabulary: the mean of its old pieces.
+    The embeddings of `source` get a row for each word that was added to its vocabulary: the mean of
+    the word's old pieces.
 
     Raises:
         FileNotFoundError: a file is missing
@@ -98,16 +119,21 @@ def matched_vocabulary(source, data):
     words = tokenizer.words_added_to(original)
     if words is None:
         raise UsageError(f"{data}: prepared with another vocabulary than {original.path}; {fix}")
-    source.new += [f"{len(words)} words, each the mean of its old pieces"] * bool(words)
-    for name in ["embed_tokens.weight", "lm_head.bias"] if source.has_head else ["embed_tokens.weight"]:
+    if words:
+        source.new.append(f"{len(words)} words, each the mean of its old pieces")
+    names = ["embed_tokens.weight"]
+    if source.has_head:
+        names.append("lm_head.bias")
+    for name in names:
         rows = source.weights[name]
         new = [rows[original.encode(" " + word)].mean(0, keepdim=True) for word in words]
         source.weights[name] = torch.cat([rows, *new])
-    rows = len(source.weights["embed_tokens.weight"])
-    if rows != len(dictionary):
+    symbols = len(source.weights["embed_tokens.weight"])
+    if symbols != len(dictionary):
         raise UsageError(
-            f"{source.path}: embeddings of {rows:,} symbols, but the vocabulary of {data} has {len(dictionary):,} "
-            "(with special symbols and <mask>): use the vocabulary that was saved with it"
+            f"{source.path}: embeddings of {symbols:,} symbols, but the vocabulary of {data} has "
+            f"{len(dictionary):,} (with special symbols and <mask>): use the vocabulary that was "
+            "saved with it"
         )
     return dictionary
 
@@ -118,8 +144,11 @@ def build_state(source, cfg, dictionary, data, seed):
         torch.manual_seed(seed % 2**64)
         model = MaeLmModel(cfg, dictionary, pretraining=True)
     model.load_state_dict({**model.state_dict(), **source.weights})
-    mask_fraction = 0.0 if cfg.decoder_layers else 1.0
-    task = {"_name": "mae_lm", "data": os.path.abspath(data), "encoder_mask_fraction": mask_fraction}
+    task = {
+        "_name": "mae_lm",
+        "data": os.path.abspath(data),
+        "encoder_mask_fraction": 0.0 if cfg.decoder_layers else 1.0,
+    }
     return {
         "model": model.state_dict(),
         "cfg": {"model": {**asdict(cfg), "_name": "mae_lm_base"}, "task": task},
@@ -136,23 +165,38 @@ def build_state(source, cfg, dictionary, data, seed):
 def training_options(cfg, dest):
     """The options of fairseq-train that continue with the checkpoint: list of strings."""
     plugin = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    options = ["--user-dir", plugin, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+    options = ["--user-dir", plugin]
+    options += ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     for field in fields(MaeLmConfig):
         value = getattr(cfg, field.name)
-        if value != field.default and field.name != "_name":
-            options += [option(field.name)] if value is True else [option(field.name), str(value)]
+        if value == field.default or field.name == "_name":
+            continue
+        options.append(option(field.name))
+        if value is not True:
+            options.append(str(value))
     if not cfg.decoder_layers:
         options += ["--encoder-mask-fraction", "1"]
-    return [*options, "--tokens-per-sample", str(min(512, cfg.max_positions)), "--finetune-from-model", dest]
+    options += ["--tokens-per-sample", str(min(512, cfg.max_positions))]
+    return [*options, "--finetune-from-model", dest]
 
 
 def report(source, cfg, dest):
     """What is as in the source, what is new and what was left out, in two lines."""
-    exact = ["the encoder"] + ["the language-model head"] * source.has_head
-    new = [f"the decoder ({cfg.decoder_layers} layers)"] * (cfg.decoder_layers > 0 and not cfg.share_decoder_layers)
-    new += ["the language-model head, which the source lacks"] * (not source.has_head) + source.new
-    written = f"written: {dest}; exactly as in {source.path}: {' and '.join(exact)}"
-    return f"{written}\nnew: {' and '.join(new) or 'nothing'}; left out: {', '.join(source.dropped) or 'nothing'}"
+    exact = ["the encoder"]
+    new = []
+    if cfg.decoder_layers > 0 and not cfg.share_decoder_layers:
+        new.append(f"the decoder ({cfg.decoder_layers} layers)")
+    if source.has_head:
+        exact.append("the language-model head")
+    else:
+        new.append("the language-model head, which the source lacks")
+    new += source.new
+    new_parts = " and ".join(new) or "nothing"
+    left_out = ", ".join(source.dropped) or "nothing"
+    return (
+        f"written: {dest}; exactly as in {source.path}: {' and '.join(exact)}\n"
+        f"new: {new_parts}; left out: {left_out}"
+    )
 
 
 def main():
@@ -160,7 +204,8 @@ def main():
     source, cfg = import_roberta(**args)
     print(report(source, cfg, args["dest"]))
     print("continue with this command, and the options for optimizer, batches and --save-dir:")
-    print(shlex.join(["fairseq-train", os.path.abspath(args["data"]), *training_options(cfg, args["dest"])]))
+    options = training_options(cfg, args["dest"])
+    print(shlex.join(["fairseq-train", os.path.abspath(args["data"]), *options]))
 
 
 if __name__ == "__main__":

@@ -38,11 +38,15 @@ EXPECTED = {  # what our encoder computes
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
-# Rows of <s>, <pad>, </s> and <unk> in the embedding; the pieces follow after the highest, <mask> is last.
-XLM_R_ROWS, CAMEMBERT_ROWS = (0, 1, 2, 3), (5, 1, 6, 3)
+# Rows of <s>, <pad>, </s> and <unk> in the embedding. The pieces follow after the highest of these;
+# <mask> is last.
+XLM_R_ROWS = (0, 1, 2, 3)
+CAMEMBERT_ROWS = (5, 1, 6, 3)
 ADAPTER = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
 # Weights that are left out, with a group for what is worth telling.
-UNUSED = re.compile(r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)")
+UNUSED = re.compile(
+    r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
+)
 
 
 @dataclass
@@ -62,30 +66,22 @@ class Source:
 
 
 def read_source(folder):
-    """Reads a folder of transformers, with `config.json`, weights and vocabulary; nothing in it is executed.
+    """Reads a folder of transformers, with `config.json`, weights and vocabulary.
+
+    Nothing in it is executed.
 
     Returns: `Source`
     Raises:
         FileNotFoundError: a file is missing
-        ValueError: it cannot be read, or computes something else than RoBERTa
+        ValueError: it cannot be read, or computes something other than RoBERTa
     """
     path = os.path.join(folder, "config.json")
-    if not os.path.isfile(path):
-        if os.path.isfile(os.path.join(folder, ADAPTER)):
-            raise UsageError(
-                f"{folder}: found {ADAPTER}, expected whole weights: merge the adapter first, by merge_and_unload() "
-                "and save_pretrained() of PEFT, and import the folder that it writes"
-            )
-        ours = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
-        raise MissingFileError(f"{path}: not found, expected a folder of transformers; {ours}")
-    config = read_json(path, Dict[str, Any], "the configuration of a transformers model", "download it again")
-    model_type = config.get("model_type")
-    if model_type not in MODEL_TYPES:
-        raise UsageError(f"{path}: model_type {shown(model_type)}, expected {' or '.join(MODEL_TYPES)}")
-    check_options(path, config, EXPECTED, "RoBERTa and XLM-R")
-    raw = {str(name).removeprefix("roberta."): value for name, value in read_weights(folder).items()}
-    rows = CAMEMBERT_ROWS if config.get("bos_token_id") == CAMEMBERT_ROWS[0] else XLM_R_ROWS
-    weights, dropped = convert(path, raw, rows)
+    config = _read_config(folder, path)
+    raw = {}
+    for name, value in read_weights(folder).items():
+        raw[str(name).removeprefix("roberta.")] = value
+    is_camembert = config.get("bos_token_id") == CAMEMBERT_ROWS[0]
+    weights, dropped = convert(path, raw, CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS)
     cfg = vars(model_configuration(weights, {}, path))
     sizes = {theirs: cfg[ours] for ours, theirs in SIZES.items()}
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
@@ -94,27 +90,60 @@ def read_source(folder):
     options = {name: cfg[name] for name in SIZES}
     for ours, (name, default) in OPTIONS.items():
         options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
-    tokenizer, made = read_subwords(folder), os.path.join(folder, TOKENIZER_JSON)
-    if tokenizer.path != made and os.path.exists(made):  # a SentencePiece model, and the same for transformers
-        tokens = read_json(made, dict, "a tokenizer of transformers", "download it again").get("added_tokens", [])
-        added = [each["content"] for each in tokens if not each["special"] and each["content"] not in tokenizer.symbols]
-        if added:
-            raise UsageError(
-                f"{made}: found tokens that {tokenizer.path} lacks, {', '.join(added)[:200]}, expected none: their "
-                "embeddings would be lost; take the model from before they were added"
-            )
-    if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # rounded up
+    tokenizer = read_subwords(folder)
+    _refuse_added_tokens(folder, tokenizer)
+    if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # their number is rounded up
         dropped.append("rows of the embedding without a token")
     for name in weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:
         weights[name] = weights[name][: len(tokenizer.symbols)]
     return Source(folder, tokenizer, options, weights, dropped)
 
 
+def _read_config(folder, path):
+    """The configuration of a folder of transformers, at `path`: a dict of what RoBERTa computes."""
+    if not os.path.isfile(path):
+        if os.path.isfile(os.path.join(folder, ADAPTER)):
+            raise UsageError(
+                f"{folder}: found {ADAPTER}, expected whole weights: merge the adapter first, by "
+                "merge_and_unload() and save_pretrained() of PEFT, and import the folder that it "
+                "writes"
+            )
+        ours = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
+        raise MissingFileError(f"{path}: not found, expected a folder of transformers; {ours}")
+    what = "the configuration of a transformers model"
+    config = read_json(path, Dict[str, Any], what, "download it again")
+    model_type = config.get("model_type")
+    if model_type not in MODEL_TYPES:
+        expected = " or ".join(MODEL_TYPES)
+        raise UsageError(f"{path}: model_type {shown(model_type)}, expected {expected}")
+    check_options(path, config, EXPECTED, "RoBERTa and XLM-R")
+    return config
+
+
+def _refuse_added_tokens(folder, tokenizer):
+    """Refuses tokens that were added to tokenizer.json only, beside a SentencePiece model."""
+    path = os.path.join(folder, TOKENIZER_JSON)
+    if tokenizer.path == path or not os.path.exists(path):
+        return
+    contents = read_json(path, dict, "a tokenizer of transformers", "download it again")
+    added = []
+    for token in contents.get("added_tokens", []):
+        if not token["special"] and token["content"] not in tokenizer.symbols:
+            added.append(token["content"])
+    if added:
+        raise UsageError(
+            f"{path}: found tokens that {tokenizer.path} lacks, {', '.join(added)[:200]}, expected "
+            "none: their embeddings would be lost; take the model from before they were added"
+        )
+
+
 def check_options(path, options, expected, model):
-    """Refuses options of other values than expected; those that are missing have them."""
+    """Refuses options whose values are not the expected ones; missing options have these."""
     for name, value in expected.items():
         if options.get(name, value) != value:
-            raise UsageError(f"{path}: {name} {shown(options[name])}, expected {shown(value)}, as in {model}")
+            raise UsageError(
+                f"{path}: {name} {shown(options[name])}, expected {shown(value)}, as in {model}"
+            )
 
 
 def convert(path, weights, special_rows):
@@ -123,31 +152,28 @@ def convert(path, weights, special_rows):
     Args:
         path: of their configuration, for messages
         weights: {name: tensor}, named as in transformers without a prefix
-        special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`; `embed_tokens` and `lm_head.bias` get fairseq's order
+        special_rows: `XLM_R_ROWS` or `CAMEMBERT_ROWS`; `embed_tokens` and `lm_head.bias` get
+            fairseq's order
     Returns: {name: float32 tensor}; the parts that were left out, a list
     """
     unused = list(filter(None, map(UNUSED.fullmatch, weights)))
     left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
     take = partial(take_weight, path, left)
     has_head = any(name.startswith("lm_head.") for name in left)
-    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
     embedding = take("embeddings.word_embeddings.weight", "any", "any")
     N, C = embedding.shape
-    F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))  # only looked at here
-    converted = {}
-    for ours, theirs in stock_modules(ROBERTA, MASKED_LM if has_head else MODEL, layers).items():
-        rows, columns = F if ours.endswith("ffn.0") else C, F if ours.endswith("ffn.1") else C
-        for end, shape in {"weight": [rows] if "norm" in ours else [rows, columns], "bias": [rows]}.items():
-            parts = [take(f"{name.removeprefix('roberta.')}.{end}", *shape) for name in theirs]
-            converted[f"{ours}.{end}"] = torch.cat(parts)
-    # Of embeddings with fewer rows than these, the number is not that of any vocabulary.
+    converted = _convert_modules(path, left, MASKED_LM if has_head else MODEL, C)
+    # An embedding may have fewer rows than the special ones. No vocabulary has so few symbols, and
+    # it is refused later.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     converted["embed_tokens.weight"] = embedding[rows]
-    # One zero row in front is theirs alone; the next is that of padding.
+    # Their first row, of zeros, has no equivalent in ours; the next is that of padding.
     positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
     types = take("embeddings.token_type_embeddings.weight", "any", C)
     if len(types.unique(dim=0)) != 1:
-        raise UsageError(f"{path}: its token types have different embeddings, expected one or equal ones")
+        raise UsageError(
+            f"{path}: its token types have different embeddings, expected one or equal ones"
+        )
     positions[1:] += types[0]
     converted["encoder.embed_positions.weight"] = positions
     if has_head:
@@ -156,21 +182,55 @@ def convert(path, weights, special_rows):
         converted["lm_head.bias"] = take("lm_head.bias", N)[rows]
         tied = "lm_head.decoder.weight"
         if tied in left and not take(tied, N, C).equal(embedding):
-            raise UsageError(f"{path}: the language-model head has an embedding of its own, expected the encoder's")
+            raise UsageError(
+                f"{path}: the language-model head has an embedding of its own, expected the "
+                "encoder's"
+            )
     if left:
         raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
     return converted, sorted({match[1] for match in unused if match[1]})
 
 
+def _convert_modules(path, left, kind, C):
+    """Takes the weights and biases of layers and norms out of `left`: {our name: tensor}.
+
+    Args:
+        path: of the configuration, for messages
+        left: {name in transformers, without a prefix: tensor}
+        kind: `MASKED_LM` or `MODEL`
+        C: width
+    """
+    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
+    # Taken from a copy: the loop below takes this bias, too.
+    F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))
+    converted = {}
+    for ours, theirs in stock_modules(ROBERTA, kind, layers).items():
+        rows = F if ours.endswith("ffn.0") else C
+        columns = F if ours.endswith("ffn.1") else C
+        weight = [rows] if "norm" in ours else [rows, columns]
+        for end, shape in {"weight": weight, "bias": [rows]}.items():
+            names = [f"{name.removeprefix('roberta.')}.{end}" for name in theirs]
+            parts = [take_weight(path, left, name, *shape) for name in names]
+            converted[f"{ours}.{end}"] = torch.cat(parts)
+    return converted
+
+
 def take_weight(path, weights, name, *shape):
     """Takes a weight of this shape out of `weights`, as float32; "any" stands for any size."""
-    value, found, expected = weights.pop(name, None), "nothing", " x ".join(map(str, shape))
-    if value is not None:
+    value = weights.pop(name, None)
+    expected = " x ".join(map(str, shape))
+    if value is None:
+        found = "nothing"
+    else:
         found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
         value = value.float()
-        found = found if torch.isfinite(value).all() else "NaN or infinity"
+        if not torch.isfinite(value).all():
+            found = "NaN or infinity"
     if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
-        raise UsageError(f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} numbers")
+        raise UsageError(
+            f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} "
+            "numbers"
+        )
     return value
 
 
@@ -185,4 +245,6 @@ def read_weights(folder):
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
         return typed(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)
-    raise MissingFileError(f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json")
+    raise MissingFileError(
+        f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json"
+    )

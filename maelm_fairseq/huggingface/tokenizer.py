@@ -1,11 +1,16 @@
-"""The tokenizer as `tokenizer.json`, which transformers reads: that of the data, or made from its SentencePiece model.
+"""The tokenizer as `tokenizer.json`, which transformers reads: that of the data, or made from its
+SentencePiece model.
 
-It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has the first alone:
-- special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>` is;
-- U+0085; U+FDD0 and U+FDD1, which are no characters; the half-width voiced marks of Japanese, U+FF9E and U+FF9F;
+It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has the
+first alone:
+- special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>`
+  is;
+- U+0085; U+FDD0 and U+FDD1, which are no characters; the half-width voiced marks of Japanese,
+  U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
 - texts that begin with two control characters, which SentencePiece removes, and a combining mark;
-- a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of film reviews).
+- a Unigram model: two segmentations whose scores are equal but for rounding (5 of 18,500 lines of
+  film reviews).
 
 transformers can read the files from version 4.45 on.
 """
@@ -32,13 +37,17 @@ from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
 try:
     from sentencepiece import sentencepiece_model_pb2
-except Exception as error:  # protobuf is missing, or older than sentencepiece needs, which is an error of its own
+except Exception as error:
+    # protobuf is missing, or older than sentencepiece needs, which is an error of its own class.
     raise InstallationError(f"{error}: {install('huggingface')}") from None
 
-UNIGRAM, BPE = (sentencepiece_model_pb2.TrainerSpec.ModelType.Value(name) for name in ["UNIGRAM", "BPE"])
-# Not characters, for use within programs: put before marks for a while, and where a text begins within a word.
-APART, WITHIN_WORD = "\ufdd1", "\ufdd0"
-MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"  # in a regular expression; what belongs to the character before it
+UNIGRAM = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("UNIGRAM")
+BPE = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("BPE")
+# Unicode reserves these two for use within programs; they are no characters.
+APART = "\ufdd1"  # put before marks for a while
+WITHIN_WORD = "\ufdd0"  # put where a text begins within a word
+# In a regular expression: what belongs to the character before it.
+MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
@@ -47,8 +56,9 @@ MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 def write_tokenizer(folder, subwords, max_length, of_words=False):
     """Writes `tokenizer.json` and `tokenizer_config.json` for `subwords.Subwords`.
 
-    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With `of_words`, a byte-level
-    BPE puts a space before each text, so that it gives words, one by one, the tokens that they have in a text.
+    The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With
+    `of_words`, a byte-level BPE puts a space before each text, so that it gives words, one by one,
+    the tokens that they have in a text.
 
     Returns: tokenizers.Tokenizer, read back from what was written
     Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
@@ -57,10 +67,12 @@ def write_tokenizer(folder, subwords, max_length, of_words=False):
         text = subwords.contents(of_words).decode()
     else:
         text = build_tokenizer(subwords).to_str(pretty=True)
-    Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")  # save() takes no folder that is not Unicode
-    made = tokenizers.Tokenizer.from_str(text)
+    # Not by save() of the tokenizer, which takes no folder whose name is not Unicode.
+    Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")
+    tokenizer = tokenizers.Tokenizer.from_str(text)
+    mask = tokenizer.get_added_tokens_decoder()[tokenizer.token_to_id(MASK)]
     flags = ["content", "lstrip", "rstrip", "normalized", "single_word", "special"]
-    mask = {flag: getattr(made.get_added_tokens_decoder()[made.token_to_id(MASK)], flag) for flag in flags}
+    flags_of_mask = {flag: getattr(mask, flag) for flag in flags}
     symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -68,53 +80,81 @@ def write_tokenizer(folder, subwords, max_length, of_words=False):
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{name}_token": symbol for name, symbol in symbols.items()},
-        "mask_token": {"__type": "AddedToken", **mask},
+        "mask_token": {"__type": "AddedToken", **flags_of_mask},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
-    return made
+    return tokenizer
 
 
 def build_tokenizer(subwords):
-    """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model; see `write_tokenizer`.
+    """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model.
 
-    Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not supported
+    See `write_tokenizer`.
+
+    Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not
+        supported
     """
-    processor, vocabulary = subwords.processor, subwords.symbols[:-1]
+    processor = subwords.processor
     kind, charsmap = read_settings(processor)
     numbers = range(3, len(processor))  # after <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
+    tokenizer = tokenizers.Tokenizer(_build_model(subwords, kind, numbers, has_bytes))
+    tokenizer.normalizer = _build_normalizer(charsmap)
+    tokenizer.pre_tokenizer = split_into_words()
+    decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
+    if has_bytes:
+        decoder = decoders.Sequence([decoders.ByteFallback(), decoder])
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
+    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", BOS), ("</s>", EOS)],
+    )
+    return tokenizer
+
+
+def _build_model(subwords, kind, numbers, has_bytes):
+    """The model with the pieces of a SentencePiece model, of which `numbers` are not special."""
+    processor = subwords.processor
+    vocabulary = subwords.symbols[:-1]  # without <mask>
     if kind == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
-        scores = {processor.id_to_piece(i): processor.get_score(i) for i in numbers if not processor.is_byte(i)}
-        model = models.BPE(ids, _merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes)
-    else:
-        scores = [0.0] * len(SPECIAL) + [processor.get_score(i) for i in numbers]
-        model = models.Unigram(list(zip(vocabulary, scores)), unk_id=UNKNOWN, byte_fallback=has_bytes)
-    made = tokenizers.Tokenizer(model)
+        scores = {}
+        for i in numbers:
+            if not processor.is_byte(i):
+                scores[processor.id_to_piece(i)] = processor.get_score(i)
+        return models.BPE(
+            ids, _merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes
+        )
+    scores = [0.0] * len(SPECIAL) + [processor.get_score(i) for i in numbers]
+    pieces = list(zip(vocabulary, scores))
+    return models.Unigram(pieces, unk_id=UNKNOWN, byte_fallback=has_bytes)
 
-    # Precompiled applies the map to a letter with its marks at a time. It forgets the marks where the map changes the
-    # letter by itself, so they are kept apart meanwhile; NFC has composed what can be, and the map knows that.
-    apart = normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART)
-    normalizer = [normalizers.NFC(), apart, normalizers.Precompiled(charsmap), normalizers.Replace(APART, "")]
-    normalizer += [normalizers.Replace(Regex(r" +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    normalizer.append(normalizers.Replace(Regex(r"\A(?=[^ ])"), WITHIN_WORD))
-    made.normalizer = normalizers.Sequence(normalizer)
-    made.pre_tokenizer = split_into_words()
-    made.decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
-    if has_bytes:
-        made.decoder = decoders.Sequence([decoders.ByteFallback(), made.decoder])
-    made.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
-    made.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
-    made.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", BOS), ("</s>", EOS)]
-    )
-    return made
+
+def _build_normalizer(charsmap):
+    """The normalisation of a SentencePiece model, given its precompiled map of characters."""
+    # Precompiled applies the map to one letter with its marks at a time. It forgets the marks where
+    # the map changes the letter by itself, so they are kept apart meanwhile. NFC has composed
+    # letters and marks where that is possible, and the map has entries for what NFC composes.
+    steps = [
+        normalizers.NFC(),
+        normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART),
+        normalizers.Precompiled(charsmap),
+        normalizers.Replace(APART, ""),
+        normalizers.Replace(Regex(r" +\z"), ""),
+        normalizers.Replace(Regex(" {2,}"), " "),
+        normalizers.Replace(Regex(r"\A(?=[^ ])"), WITHIN_WORD),
+    ]
+    return normalizers.Sequence(steps)
 
 
 def split_into_words():
-    """Puts a mark before each word in place of the space before it, so that no token's offsets have the space.
+    """Puts a mark before each word in place of the space before it.
 
-    What follows `<mask>` without a space begins within a word, and gets no mark.
+    So no token's offsets have the space. What follows `<mask>` without a space begins within a
+    word, and gets no mark.
     """
 
     def mark(scheme):
@@ -123,80 +163,117 @@ def split_into_words():
     def remove(pattern):
         return pre_tokenizers.Split(Regex(pattern), "removed")
 
-    # The first text gets a mark, also before WITHIN_WORD. A mark that is in the text itself stays, unless it is
-    # the last one before a word.
-    removed = remove(f"{WORD_START}{WITHIN_WORD}?(?!{WORD_START})")
-    return pre_tokenizers.Sequence([mark("first"), removed, mark("always"), remove(WORD_START + WITHIN_WORD)])
+    # The first text gets a mark, also before WITHIN_WORD. A mark that is in the text itself stays,
+    # unless it is the last one before a word.
+    last_marks = remove(f"{WORD_START}{WITHIN_WORD}?(?!{WORD_START})")
+    marks_within_words = remove(WORD_START + WITHIN_WORD)
+    return pre_tokenizers.Sequence([mark("first"), last_marks, mark("always"), marks_within_words])
 
 
 def read_settings(processor):
-    """The kind of a SentencePiece model, `BPE` or `UNIGRAM`, and its normalisation, bytes; others are refused."""
+    """The kind of a SentencePiece model, `BPE` or `UNIGRAM`, and its normalisation, bytes.
+
+    Other kinds and settings are refused.
+    """
     model = sentencepiece_model_pb2.ModelProto.FromString(processor.serialized_model_proto())
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
-    spaces = normalizer.add_dummy_prefix and normalizer.remove_extra_whitespaces and normalizer.escape_whitespaces
-    symbols = trainer.treat_whitespace_as_suffix or trainer.control_symbols or trainer.user_defined_symbols
     kind, charsmap = trainer.model_type, normalizer.precompiled_charsmap
-    if kind not in (BPE, UNIGRAM) or not charsmap or not spaces or symbols:
+    # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    required = [
+        normalizer.add_dummy_prefix,
+        normalizer.remove_extra_whitespaces,
+        normalizer.escape_whitespaces,
+    ]
+    unsupported = [
+        trainer.treat_whitespace_as_suffix,
+        trainer.control_symbols,
+        trainer.user_defined_symbols,
+    ]
+    is_known_kind = kind in (BPE, UNIGRAM)
+    if not is_known_kind or not charsmap or not all(required) or any(unsupported):
         raise UsageError(
-            "sentencepiece.model: tokenizer.json cannot hold it: it is neither BPE nor Unigram, does not normalise "
-            "text, treats spaces in another way, or has pieces of its own; use one that data-prep/prepare.sh trained"
+            "sentencepiece.model: tokenizer.json cannot hold it: it is neither BPE nor Unigram, "
+            "does not normalise text, treats spaces in another way, or has pieces of its own; use "
+            "one that data-prep/prepare.sh trained"
         )
     return kind, charsmap
 
 
 def sample_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
-    return [text for split in splits for _, text in read_record(data, split).sample][:MAXIMUM_LINES]
+    lines = []
+    for split in splits:
+        lines += [text for _, text in read_record(data, split).sample]
+    return lines[:MAXIMUM_LINES]
 
 
 def check_tokenizer(tokenizer, subwords, lines, of_words=False):
-    """Compares the tokens of a tokenizer on lines of text and on edge cases: texts, pairs, and lists of words.
+    """Compares the tokens of a tokenizer on lines of text and on edge cases.
 
-    They must be those of `subwords`, in sequences as for `hub.encode`. With `of_words` as for `write_tokenizer`,
-    a byte-level BPE is compared on lists of words alone, and without it, on all but these.
+    They must be those of `subwords`, in sequences as for `hub.encode`: of texts, pairs, and lists
+    of words. With `of_words` as for `write_tokenizer`, a byte-level BPE is compared on lists of
+    words alone, and without it, on all but these.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
-    texts, compared = [*lines, *edge_cases], []
-    is_byte_pair = isinstance(subwords, BytePair)
-    if not (is_byte_pair and of_words):
-        pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
-        for text, pair in [*((text, None) for text in texts), *pairs]:
-            shown = text if pair is None else f"{text} with {pair}"
-            compared.append((shown, tokenizer.encode(text, pair), tokens_of(subwords, text, pair)))
-    if of_words or not is_byte_pair:
-        for words in filter(None, map(str.split, texts)):
-            tokens = [BOS, *chain.from_iterable(subwords.encode_words(words)), EOS]
-            compared.append((" ".join(words), tokenizer.encode(words, is_pretokenized=True), tokens))
-    differing = [text for text, made, tokens in compared if made.ids != tokens and not is_known_difference(text)]
-    ties = isinstance(tokenizer.model, models.Unigram)
-    message = f"{len(differing):,} of {len(compared):,} texts get other tokens than from {subwords.file_name}"
-    if differing and not (ties and len(differing) <= MAXIMUM_TIES * len(compared)):
+    compared = _encoded_by_both(tokenizer, subwords, lines, of_words)
+    differing = []
+    for text, ids, expected in compared:
+        if ids != expected and not is_known_difference(text):
+            differing.append(text)
+    message = (
+        f"{len(differing):,} of {len(compared):,} texts get other tokens than from "
+        f"{subwords.file_name}"
+    )
+    is_unigram = isinstance(tokenizer.model, models.Unigram)
+    may_be_ties = is_unigram and len(differing) <= MAXIMUM_TIES * len(compared)
+    if differing and not may_be_ties:
         raise UsageError(
             f"tokenizer.json: {message}; the first: {differing[0][:400]!r}; use the dict.txt and "
             f"{subwords.file_name} of the checkpoint, unchanged"
         )
-    if ties:
+    if is_unigram:
         ties = "where two segmentations are equally probable; a BPE model has no such ties"
         print(f"warning: a Unigram model: {message}, {ties}", file=sys.stderr)
     return len(compared)
 
 
+def _encoded_by_both(tokenizer, subwords, lines, of_words):
+    """(text, ids of the tokenizer, expected ids) of all texts that `check_tokenizer` compares."""
+    edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
+    texts = [*lines, *edge_cases]
+    is_byte_pair = isinstance(subwords, BytePair)
+    encoded = []
+    if not (is_byte_pair and of_words):
+        pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
+        for text, pair in [*((text, None) for text in texts), *pairs]:
+            shown = text if pair is None else f"{text} with {pair}"
+            ids = tokenizer.encode(text, pair).ids
+            encoded.append((shown, ids, tokens_of(subwords, text, pair)))
+    if of_words or not is_byte_pair:
+        for words in filter(None, map(str.split, texts)):
+            ids = tokenizer.encode(words, is_pretokenized=True).ids
+            expected = [BOS, *chain.from_iterable(subwords.encode_words(words)), EOS]
+            encoded.append((" ".join(words), ids, expected))
+    return encoded
+
+
 def is_known_difference(text):
     """Whether a text has what is known to give other tokens, as the docstring of this file says."""
-    marks = [unicodedata.category(character)[0] == "M" for character in unicodedata.normalize("NFD", text)]
+    characters = unicodedata.normalize("NFD", text)
+    is_mark = [unicodedata.category(character)[0] == "M" for character in characters]
     return (
         not {"\x85", APART, WITHIN_WORD, "\uff9e", "\uff9f"}.isdisjoint(text)
-        or any(map(operator.and_, marks, marks[1:]))
+        or any(map(operator.and_, is_mark, is_mark[1:]))
         or any(special in text for special in SPECIAL)
         or bool(CONTROLS.match(text))
     )
 
 
 def _merges(scores):
-    """{piece: score} -> the pairs of pieces that BPE joins, those it joins first in front."""
-    splits = ((-score, i, piece[:i], piece[i:]) for piece, score in scores.items() for i in range(1, len(piece)))
+    """{piece: score} -> the pairs of pieces that BPE joins, in the order in which it does so."""
+    splits = []
+    for piece, score in scores.items():
+        splits += [(-score, i, piece[:i], piece[i:]) for i in range(1, len(piece))]
     return [split[2:] for split in sorted(splits) if scores.keys() >= set(split[2:])]

@@ -7,10 +7,17 @@ from ..base.byte_pairs import BytePair
 from ..base.errors import UsageError
 from ..base.text_input import tokens_of
 from ..finetuning.windows import LONGEST, WindowSizes
-from . import calls as made
+from .calls import differences
 from .edge_cases import EDGE_CASES
 from .tokenizer import is_known_difference, sample_lines
-from .weights import CODE, MASKED_LM, MODEL, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from .weights import (
+    CODE,
+    MASKED_LM,
+    MODEL,
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 
 TEXTS = 8
 CALLS = {  # what they are, for the user
@@ -20,7 +27,9 @@ CALLS = {  # what they are, for the user
     "short": "texts to the pipeline",
     "answers": "questions",
 }
-SHORT_WORDS, QUESTION_WORDS = 12, 4  # of texts and of questions that fit into a window
+# The words of texts and of questions that fit into a window.
+SHORT_WORDS = 12
+QUESTION_WORDS = 4
 CANDIDATES = 3  # at a mask
 
 
@@ -35,35 +44,62 @@ def expected_calls(model, kind, code, lines=()):
     Returns: a dict for `calls.differences`, of plain values and tensors
     """
     limit = model.model.max_positions()
-    lines = [line for line in [*lines, *EDGE_CASES] if line.split() and not is_known_difference(line)][:TEXTS]
+    usable = []
+    for line in [*lines, *EDGE_CASES]:
+        if line.split() and not is_known_difference(line):
+            usable.append(line)
+    lines = usable[:TEXTS]
     words = " ".join(lines).split()
-    short = [" ".join(words[i : i + SHORT_WORDS]) for i in range(0, TEXTS * SHORT_WORDS, SHORT_WORDS)]
-    texts = [[line] for line in [*lines, " ".join(words * (1 + limit // len(words)))]]  # the last is cut
+    starts = range(0, TEXTS * SHORT_WORDS, SHORT_WORDS)
+    short = [" ".join(words[i : i + SHORT_WORDS]) for i in starts]
+    too_long = " ".join(words * (1 + limit // len(words)))
+    texts = [[line] for line in [*lines, too_long]]
     if model.facts.texts == 2:
         texts = [[*one, *other] for one, other in zip(texts, [*texts[1:], texts[0]])]
-    calls = {"class": "AutoModel" + kind.removeprefix(MODEL), "texts": texts, "trims": model.tokenizer.trims_places}
-    calls["tokens"] = [tokens_of(model.tokenizer, *each, limit=limit) for each in texts]
-    columns = [list(column) for column in zip(*texts)]
+    calls = {
+        "class": "AutoModel" + kind.removeprefix(MODEL),
+        "texts": texts,
+        "trims": model.tokenizer.trims_places,
+        "tokens": [tokens_of(model.tokenizer, *row, limit=limit) for row in texts],
+    }
     if kind in (MODEL, MASKED_LM):
-        calls["features"] = [model.extract_features(*each, truncate=True).cpu() for each in texts]
+        calls["features"] = [model.extract_features(*row, truncate=True).cpu() for row in texts]
     if kind == MASKED_LM:
-        masked = [f"{text} <mask> {text}" for text in short]
-        filled = ((text, model.fill_mask(text, topk=CANDIDATES)) for text in masked if fits(model, text))
-        calls["filled"] = [(text, [[p for _, p in row] for row in rows]) for text, rows in filled]
+        calls["filled"] = _filled(model, [f"{text} <mask> {text}" for text in short])
     if kind == SEQUENCE_CLASSIFICATION:
-        calls["predictions"], calls["left_padding"] = model.predict(*columns), code
+        columns = [list(column) for column in zip(*texts)]
+        calls["predictions"] = model.predict(*columns)
+        calls["left_padding"] = code
     if kind == TOKEN_CLASSIFICATION:
         if isinstance(model.tokenizer, BytePair):  # its exports are for lists of words
             del calls["texts"], calls["tokens"]
         calls["tagged"] = with_tokens(model, lines)
         calls["short"] = with_tokens(model, [text for text in short if fits(model, text)])
     if kind == QUESTION_ANSWERING:
-        asked = [(" ".join(one.split()[:QUESTION_WORDS]), other) for one, other in zip(short, short[1:])]
-        asked = [(one, other) for one, other in asked if fits_window(model, one, other)]
-        calls["answers"] = [(one, other, model.answer(one, other).text) for one, other in asked]
+        calls["answers"] = _answers(model, short)
         calls["longest"] = LONGEST
         calls["may_be_empty"] = model.facts.may_be_empty
     return calls
+
+
+def _filled(model, texts):
+    """(text, probabilities of the best tokens at each mask) of the texts that are not too long."""
+    filled = []
+    for text in texts:
+        if fits(model, text):
+            rows = model.fill_mask(text, topk=CANDIDATES)
+            filled.append((text, [[p for _, p in row] for row in rows]))
+    return filled
+
+
+def _answers(model, texts):
+    """(question, context, answer) of the first words of each text, and the next text."""
+    answers = []
+    for text, context in zip(texts, texts[1:]):
+        question = " ".join(text.split()[:QUESTION_WORDS])
+        if fits_window(model, question, context):
+            answers.append((question, context, model.answer(question, context).text))
+    return answers
 
 
 def fits(model, *texts):
@@ -88,7 +124,9 @@ def with_tokens(model, texts):
 
 
 def compare_with_transformers(folder, config, model, data, kind):
-    """Loads an exported folder with transformers, where it is installed, and calls it as its users do.
+    """Loads an exported folder with transformers and calls it as its users do.
+
+    Nothing is compared where transformers is not installed.
 
     Args:
         folder: of the export
@@ -97,31 +135,42 @@ def compare_with_transformers(folder, config, model, data, kind):
         data: folder whose records have lines of text
         kind: as for `expected_calls`
     Returns: a sentence that says what was found, or why nothing was compared
-    Raises ValueError: a call is answered otherwise
+    Raises ValueError: a call is answered differently
     """
+    is_code = config["model_type"] == CODE.model_type
     try:
         import transformers
 
-        code = config["model_type"] == CODE.model_type
-        if code:
+        if is_code:
             from . import modeling_mae_lm as classes
         else:
             classes = transformers
         model_class = getattr(classes, config["architectures"][0])
-        tokenizer_class = transformers.PreTrainedTokenizerFast  # an Auto class would ask whether to run our file
-    except Exception as error:  # it is not installed, or a broken installation of one of its packages raises another
+        # An Auto class would ask whether to run our file.
+        tokenizer_class = transformers.PreTrainedTokenizerFast
+    except Exception as error:  # not only ImportError: a broken installation may raise any
         reason = " ".join(str(error).split())
-        return f"outputs not compared: transformers cannot be imported ({reason}); pip install transformers"
-    with tempfile.TemporaryDirectory() as place:  # safetensors opens no path that is not Unicode
-        path = os.path.join(place, "model")
-        os.symlink(os.path.abspath(folder), path)
-        loaded, tokenizer = model_class.from_pretrained(path), tokenizer_class.from_pretrained(path)
-    found = made.differences(tokenizer, loaded, expected_calls(model, kind, code, sample_lines(data, ["valid"])))
-    which = f"transformers {transformers.__version__}"
-    if found["faults"]:
-        raise UsageError(
-            f"{which} answers otherwise from the export in {len(found['faults'])} calls; the first: "
-            f"{found['faults'][0]}; please report this, with config.json and the version"
+        return (
+            f"outputs not compared: transformers cannot be imported ({reason}); pip install "
+            "transformers"
         )
-    counts = ", ".join(f"{count} {CALLS[name]}" for name, count in found["calls"].items())
-    return f"{which} answers as the hub does ({counts}; numbers differ by {found['largest']:.1g} at most)"
+    # A link: safetensors opens no path that is not Unicode.
+    with tempfile.TemporaryDirectory() as temporary:
+        path = os.path.join(temporary, "model")
+        os.symlink(os.path.abspath(folder), path)
+        loaded = model_class.from_pretrained(path)
+        tokenizer = tokenizer_class.from_pretrained(path)
+    expected = expected_calls(model, kind, is_code, sample_lines(data, ["valid"]))
+    results = differences(tokenizer, loaded, expected)
+    version = f"transformers {transformers.__version__}"
+    faults = results["faults"]
+    if faults:
+        raise UsageError(
+            f"{version} answers otherwise from the export in {len(faults)} calls; the first: "
+            f"{faults[0]}; please report this, with config.json and the version"
+        )
+    counts = ", ".join(f"{count} {CALLS[name]}" for name, count in results["calls"].items())
+    return (
+        f"{version} answers as the hub does ({counts}; numbers differ by "
+        f"{results['largest']:.1g} at most)"
+    )

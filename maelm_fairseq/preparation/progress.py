@@ -1,4 +1,7 @@
-"""What the programs of data preparation print while they work: on stderr, as stdout is for results."""
+"""What the programs of data preparation print while they work.
+
+It goes to stderr, as stdout is for results.
+"""
 
 import sys
 

@@ -10,16 +10,27 @@ def check_files(paths, option):
     """Raises UsageError unless every path is a file that is not empty."""
     for path in paths:
         if not os.path.exists(path):
-            raise MissingFileError(f"{option}: file {path} does not exist; expected a text file; check the path")
+            raise MissingFileError(
+                f"{option}: file {path} does not exist; expected a text file; check the path"
+            )
         if not os.path.isfile(path):
-            raise UsageError(f"{option}: {path} is not a file; expected text in a file, which is read more than once")
+            raise UsageError(
+                f"{option}: {path} is not a file; expected text in a file, which is read more than"
+                " once"
+            )
         if os.path.getsize(path) == 0:
-            raise UsageError(f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it")
+            raise UsageError(
+                f"{option}: file {path} is empty; expected UTF-8 text; leave it out or fill it"
+            )
 
 
 def file_sample(path):
-    """Name, size and a hash of 64 parts of a file, including the first and last: quick, and differs between corpora."""
-    size, part = os.path.getsize(path), 1 << 16
+    """Name, size and a hash of 64 parts of a file, including the first and last.
+
+    This is quick, and differs between corpora.
+    """
+    size = os.path.getsize(path)
+    part = 1 << 16  # bytes
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for number in range(64):

@@ -1,4 +1,7 @@
-"""The records beside prepared data, each written last: what the data were made from, and what is in them."""
+"""The records beside prepared data: what the data were made from, and what is in them.
+
+A record is written after what it describes.
+"""
 
 import hashlib
 import json
@@ -14,7 +17,10 @@ MANIFEST = "prepare.json"
 
 @dataclass
 class Options:
-    """Those options of prepare.sh that its data depend on; `vocabulary` and `add_tokens` are SHA-256."""
+    """Those options of prepare.sh that its data depend on.
+
+    `vocabulary` and `add_tokens` are the SHA-256 of the files.
+    """
 
     shards: int
     vocabulary: Optional[str] = None
@@ -29,7 +35,10 @@ class Options:
 
 @dataclass
 class Manifest:
-    """prepare.json: what a folder is prepared from; `train` and `valid` have the fingerprint of each file."""
+    """prepare.json: what a folder is prepared from.
+
+    `train` and `valid` have the fingerprint of each file.
+    """
 
     format: int
     train: List[dict]
@@ -38,7 +47,8 @@ class Manifest:
 
     def origin(self):
         """{name: value} to compare with that of another run."""
-        return {"format": self.format, "train": self.train, "valid": self.valid, **by_option(asdict(self.options))}
+        options = by_option(asdict(self.options))
+        return {"format": self.format, "train": self.train, "valid": self.valid, **options}
 
 
 @dataclass
@@ -55,14 +65,18 @@ class Read:
 
 @dataclass
 class SplitRecord:
-    """SPLIT.json: what encode.py read, and what it wrote into this shard; a line's `</s>` is one of its tokens."""
+    """SPLIT.json: what encode.py read, and what it wrote into this shard.
+
+    The `</s>` of a line is one of its tokens.
+    """
 
     input: Read
     documents: int
     text_lines: int
     tokens: int
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
-    # Of "bin", "idx", "vocabulary", and of what the data are, "part"; earlier versions have none of all that follows.
+    # Records of earlier versions have none of what follows.
+    # Of "bin", "idx", "vocabulary", and of what the data are, "part".
     sha256: Dict[str, str] = field(default_factory=dict)
     characters: int = 0
     unknown: int = 0  # of them
@@ -70,19 +84,27 @@ class SplitRecord:
 
 
 def part(split, shard, shards, fingerprints):
-    """The SHA-256 of what a part of the data is: its split, its shard, and the files that it is of."""
-    return hashlib.sha256(json.dumps([split, shard, shards, fingerprints]).encode()).hexdigest()
+    """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
+    text = json.dumps([split, shard, shards, fingerprints])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def by_option(values):
     """{name of an attribute: value} as {option: value}, without those that are None."""
-    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value is not None}
+    options = {}
+    for name, value in values.items():
+        if value is not None:
+            options[f"--{name.replace('_', '-')}"] = value
+    return options
 
 
 def read_manifest(dest):
     """The manifest of a folder that prepare.sh wrote."""
-    path, fix = os.path.join(dest, MANIFEST), f"remove {dest} and run prepare.sh again"
-    manifest = read_json(path, Manifest, "the record of a folder that prepare.sh wrote", fix, file_names=True)
-    if manifest.options.shards < 1:
-        raise UsageError(f"{path}: options: shards: found {manifest.options.shards}, expected 1 or more; {fix}")
+    path = os.path.join(dest, MANIFEST)
+    what = "the record of a folder that prepare.sh wrote"
+    fix = f"remove {dest} and run prepare.sh again"
+    manifest = read_json(path, Manifest, what, fix, file_names=True)
+    shards = manifest.options.shards
+    if shards < 1:
+        raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")
     return manifest

@@ -1,13 +1,16 @@
-"""Turns sentences into three probes of what an encoder knows about word order, which words fit, and agreement.
+"""Turns sentences into three probes of what an encoder knows about word order, which words fit, and
+agreement.
 
-Half of the sentences stay as they are, and half are corrupted: in `bigram_shift` two adjacent words are swapped, in
-`replaced_word` one word is replaced by another (Conneau et al., 2018, section 3). `agreement` has minimal pairs: each
-sentence as it is, and with one word in the form that does not agree with the next or the last one (as in BLiMP,
-Warstadt et al., 2020, but made from real sentences). Everything follows from hashes of the sentences: the same
-sentences give the same examples on every machine.
+Half of the sentences stay as they are, and half are corrupted: in `bigram_shift` two adjacent words
+are swapped, in `replaced_word` one word is replaced by another (Conneau et al., 2018, section 3).
+`agreement` has minimal pairs: each sentence as it is, and with one word in the form that does not
+agree with the next or the last one (as in BLiMP, Warstadt et al., 2020, but made from real
+sentences). Everything follows from hashes of the sentences: the same sentences give the same
+examples on every machine.
 """
 
 import re
+from itertools import chain, islice
 
 from .stable_hash import stable_number
 
@@ -15,14 +18,25 @@ LABELS = ["original", "corrupted"]
 WORDS = range(5, 29)  # the lengths of Conneau et al.
 PAIRS = 2000  # of `agreement`
 
-SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "isn't": "aren't", "wasn't": "weren't"}
+SINGULAR = {
+    "is": "are",
+    "was": "were",
+    "has": "have",
+    "does": "do",
+    "isn't": "aren't",
+    "wasn't": "weren't",
+}
 PLURAL = {plural: singular for singular, plural in SINGULAR.items()}
-SINGULAR_SUBJECTS = set("he she it movie film story plot acting script show director ending scene character".split())
-PLURAL_SUBJECTS = set("they we movies films stories actors scenes characters people effects performances".split())
+SINGULAR_SUBJECTS = set(
+    "he she it movie film story plot acting script show director ending scene character".split()
+)
+PLURAL_SUBJECTS = set(
+    "they we movies films stories actors scenes characters people effects performances".split()
+)
 
 
 def is_plain(word):
-    """Whether a word can be moved or replaced without leaving a trace in capitals or punctuation."""
+    """Whether a word can be moved or replaced without a trace in capitals or punctuation."""
     return word.isalpha() and word.islower()
 
 
@@ -33,12 +47,16 @@ def usable(sentences):
 
 
 def balanced(candidates, name):
-    """Yields (words, place, whether to corrupt) of (words, places): every second one in the order of their hashes.
+    """Yields (words, place, whether to corrupt) of (words, places).
 
-    Those without places are left out. Each probe has an order of its own, by its name.
+    Every second one, in the order of their hashes, is to be corrupted. Those without places are
+    left out. Each probe has an order of its own, by its name.
     """
-    ordered = sorted((stable_number(name, *words), words, places) for words, places in candidates if places)
-    for rank, (number, words, places) in enumerate(ordered):
+    hashed = []
+    for words, places in candidates:
+        if places:
+            hashed.append((stable_number(name, *words), words, places))
+    for rank, (number, words, places) in enumerate(sorted(hashed)):
         yield words, places[number % len(places)], rank % 2 == 1
 
 
@@ -46,8 +64,12 @@ def bigram_shift(sentences):
     """Yields (sentence, label); in a corrupted one two adjacent words are swapped."""
     candidates = []
     for words in usable(sentences):
-        pairs = enumerate(zip(words, words[1:]))
-        candidates.append((words, [i for i, (a, b) in pairs if i and a != b and is_plain(a) and is_plain(b)]))
+        places = []
+        for i, (word, following) in enumerate(zip(words, words[1:])):
+            can_be_swapped = is_plain(word) and is_plain(following) and word != following
+            if i > 0 and can_be_swapped:
+                places.append(i)
+        candidates.append((words, places))
     for words, place, corrupt in balanced(candidates, "bigram_shift"):
         if corrupt:
             words = [*words[:place], words[place + 1], words[place], *words[place + 2 :]]
@@ -57,10 +79,13 @@ def bigram_shift(sentences):
 def replaced_word(sentences):
     """Yields (sentence, label); in a corrupted one, one word is replaced.
 
-    The new word comes from a random place in all sentences. So corrupted sentences have the word frequencies of the
-    original ones.
+    The new word comes from a random place in all sentences. So corrupted sentences have the word
+    frequencies of the original ones.
     """
-    candidates = [(words, [i for i, word in enumerate(words) if i and is_plain(word)]) for words in usable(sentences)]
+    candidates = []
+    for words in usable(sentences):
+        places = [i for i, word in enumerate(words) if i > 0 and is_plain(word)]
+        candidates.append((words, places))
     pool = [words[place] for words, places in candidates for place in places]
     for words, place, corrupt in balanced(candidates, "replaced_word"):
         if corrupt:
@@ -79,7 +104,7 @@ def other_verb(before, word, after):
 
 
 def other_demonstrative(before, word, after):
-    """`these` for `this` and the reverse, before a word that may be a noun of the number of `this` or `these`."""
+    """`these` for `this` and the reverse, before a word that may be a noun in the right number."""
     if word == "this" and is_plain(after) and not after.endswith("s"):
         return "these"
     return "this" if word == "these" and is_plain(after) else None
@@ -93,19 +118,24 @@ def other_article(before, word, after):
 
 
 def agreement(sentences):
-    """Yields (sentence, label, original sentence): PAIRS times the original, then with a word that does not agree.
+    """Yields (sentence, label, original sentence).
 
-    Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in one pair at most.
+    Of each of PAIRS pairs the first is the original, the second has a word that does not agree.
+    Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in
+    one pair at most.
     """
-    pairs, most = {other_demonstrative: [], other_verb: [], other_article: []}, PAIRS // 3
+    pairs = {other_demonstrative: [], other_verb: [], other_article: []}
+    most = PAIRS // 3
     for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
             places = [i for i, form in forms.items() if form]
-            if places and (len(examples) < most or rule is other_article):
+            has_room = len(examples) < most or rule is other_article
+            if places and has_room:
                 place = places[stable_number(*words) % len(places)]
                 examples.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
                 break
-    for pair in [pair for examples in pairs.values() for pair in examples][:PAIRS]:
+    all_pairs = chain.from_iterable(pairs.values())
+    for pair in islice(all_pairs, PAIRS):
         for words, label in zip(pair, LABELS):
             yield " ".join(words), label, " ".join(pair[0])

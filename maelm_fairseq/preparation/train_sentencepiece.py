@@ -1,4 +1,7 @@
-"""Trains a SentencePiece model on a random sample of lines; the model itself lowercases if asked to."""
+"""Trains a SentencePiece model on a random sample of lines.
+
+The model itself lowercases if asked to.
+"""
 
 import heapq
 import io
@@ -15,9 +18,11 @@ from ..base.files import atomic_write
 from ..base.utf8 import read_lines
 from .progress import progress_bar, say
 
-# SentencePiece sums floats per thread: with a fixed number of threads the model is the same on every machine.
+# SentencePiece sums floats per thread: with a fixed number of threads the model is the same on
+# every machine.
 THREADS = 16
-# As in ALBERT's and T5's vocabularies; SentencePiece's default, 0.9995, drops digits and punctuation of plain English.
+# As in ALBERT's and T5's vocabularies; SentencePiece's default, 0.9995, drops digits and
+# punctuation of plain English.
 CHARACTER_COVERAGE = 0.99995
 SAMPLE_LINES = 1000000
 
@@ -26,50 +31,73 @@ def train(paths, model, log_file, options):
     """Trains a SentencePiece model with ids 0 to 2 for `<unk> <s> </s>`.
 
     Args:
-        options: `records.Options`; `vocab_size` includes the three special pieces, `sample_lines` is the number
-            of lines to train on, and `byte_fallback` adds a piece for each byte, `<0x00>` to `<0xFF>`
+        paths: files of text
+        model: path of the model to write
+        log_file: path for what SentencePiece logs
+        options: `records.Options`; `vocab_size` includes the three special pieces, `sample_lines`
+            is the number of lines to train on, and `byte_fallback` adds a piece for each byte,
+            `<0x00>` to `<0xFF>`
     Raises:
         UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
-    # SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different sample in every
-    # process and offers no seed. Here the same text must give the same model: on every machine, and after a restart.
-    # Those with the lowest of independent random numbers are a uniform sample.
-    number = random.Random(1).random
-    with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
-        lines = enumerate(chain.from_iterable(read_lines(path, bar.update) for path in paths))
-        lines = ((number(), place, line) for place, (_, line) in lines if line.strip())
-        drawn = heapq.nsmallest(options.sample_lines, lines)
-    drawn = [line for _, line in sorted(item[1:] for item in drawn)]
-    if not drawn:
+    lines = draw_lines(paths, options.sample_lines)
+    if not lines:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
-    size, kind = options.vocab_size, options.model_type
-    say(f"train SentencePiece: {len(drawn):,} lines, {size:,} pieces, {kind}; see {log_file}")
-    trained, handler = io.BytesIO(), signal.getsignal(signal.SIGINT)
+    size = options.vocab_size
+    kind = options.model_type
+    say(f"train SentencePiece: {len(lines):,} lines, {size:,} pieces, {kind}; see {log_file}")
+    trained = io.BytesIO()
+    handler = signal.getsignal(signal.SIGINT)
     try:
-        if handler is signal.default_int_handler:  # unless the shell has it ignored: Ctrl-C ends C++, too
+        # Ctrl-C is to end C++, too, unless the shell has it ignored.
+        if handler is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         with open(log_file, "w") as log:
             sentencepiece.SentencePieceTrainer.train(
-                # split() also removes U+0085, which SentencePiece would keep, and at which fairseq would split a piece.
-                sentence_iterator=(" ".join(line.split()) for line in drawn),
+                # split() also removes U+0085, which SentencePiece would keep, and at which fairseq
+                # would split a piece.
+                sentence_iterator=(" ".join(line.split()) for line in lines),
                 model_writer=trained,
                 vocab_size=size,
                 model_type=kind,
                 normalization_rule_name="nmt_nfkc_cf" if options.lowercase else "nmt_nfkc",
-                max_sentence_length=1 << 30,  # by default SentencePiece skips lines of more than 4,192 bytes
+                # By default SentencePiece skips lines of more than 4,192 bytes.
+                max_sentence_length=1 << 30,
                 character_coverage=CHARACTER_COVERAGE,
                 num_threads=THREADS,
                 byte_fallback=options.byte_fallback,
                 logstream=log,
             )
     except (RuntimeError, ValueError) as error:
-        limit = re.search(r"(<=|vs) (\d+)", str(error))
-        reason = "SentencePiece failed, perhaps because of it: " + " ".join(str(error).split()) + f"; see {log_file}"
-        if limit:
-            large, small = "large for this text; give at most", "small for its characters; give at least"
-            reason = f"too {large if limit[1] == '<=' else small} {limit[2]}"
-        raise UsageError(f"--vocab-size {size}: {reason}") from None
+        raise UsageError(f"--vocab-size {size}: {failure(error, log_file)}") from None
     finally:
         signal.signal(signal.SIGINT, handler)
     with atomic_write(model, "wb") as stream:
         stream.write(trained.getvalue())
+
+
+def draw_lines(paths, count):
+    """A uniform sample of `count` lines that are not blank, in order; all if they are fewer.
+
+    SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different
+    sample in every process and offers no seed. Here the same text must give the same model: on
+    every machine, and after a restart.
+    """
+    # Every line gets a random number; those with the lowest are drawn.
+    number = random.Random(1).random
+    with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
+        lines = enumerate(chain.from_iterable(read_lines(path, bar.update) for path in paths))
+        numbered = ((number(), place, line) for place, (_, line) in lines if line.strip())
+        drawn = heapq.nsmallest(count, numbered)
+    return [line for _, line in sorted(item[1:] for item in drawn)]
+
+
+def failure(error, log_file):
+    """Why SentencePiece failed, for the user; often the number of pieces does not suit the text."""
+    limit = re.search(r"(<=|vs) (\d+)", str(error))
+    if limit is None:
+        text = " ".join(str(error).split())
+        return f"SentencePiece failed, perhaps because of it: {text}; see {log_file}"
+    if limit[1] == "<=":
+        return f"too large for this text; give at most {limit[2]}"
+    return f"too small for its characters; give at least {limit[2]}"

@@ -1,1 +1,2 @@
-"""Runs of fairseq-train from the recipes: options, processes, progress, a GPU's memory; and fine-tuning over seeds."""
+"""Runs of fairseq-train from the recipes: options, processes, progress, a GPU's memory; and
+fine-tuning over seeds."""

@@ -1,4 +1,4 @@
-"""The options of the fine-tuning recipes, and the commands of fairseq-train that follow from them."""
+"""The options of the fine-tuning recipes, and the commands of fairseq-train that they lead to."""
 
 import os
 from functools import partial
@@ -15,9 +15,11 @@ from .finetune_settings import SMALL_LAYER_DECAY, learns_for_long
 from .further_options import parsed, refuse_own
 
 BF16 = "--bf16-autocast"
-ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6, "--weight-decay", 0.01]
+ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
+ADAM += ["--weight-decay", 0.01]
 
-# What users may set of the sections of options that say what is read, validated and saved; the recipe sets the rest.
+# Of the sections of options that say what is read, validated and saved, users may set these. The
+# recipe sets the rest.
 FREE = {
     "num_workers",
     "data_buffer_size",
@@ -33,8 +35,8 @@ FREE = {
     "keep_last_epochs",
     "no_epoch_checkpoints",
 }
-OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq", "max_update", "max_epoch", "tpu"]
-OWN += ["stop_time_hours"]
+OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq"]
+OWN += ["max_update", "max_epoch", "tpu", "stop_time_hours"]
 for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
     OWN += [name for name in options if name not in FREE]
@@ -50,35 +52,59 @@ def parse(kind, words, program, description):
     Returns: namespace; the further options, which are fairseq-train's
     """
     parser = Parser(prog=program, description=description, epilog=epilog(kind))
-    add = parser.add_argument
-    add("--labelled", required=True, metavar="DIR", help="folder of the labelled files; its name is the task's")
-    add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
-    add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
-    add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
-    add("--seeds", type=within(1), default=5, metavar="N", help="runs whose median is reported (default: 5)")
-    add("--search", action="store_true", help="search the paper's settings first, with a separate seed")
-    add("--from-scratch", action="store_true", help="train the same architecture without the pretrained weights")
-    at_once = "runs at the same time (default: one on each GPU, or one on the CPU)"
-    add("--jobs", type=within(1), metavar="N", help=at_once)
-    collects = "only do this one of the --seeds runs, as in a job array; the command without it collects the results"
-    add("--only-seed", type=within(1), metavar="N", help=collects)
-    group = parser.add_argument_group("settings", "the defaults are in maelm_fairseq/runs/finetune_settings.py")
-    add = partial(group.add_argument, action="store", nargs="+")  # a later one replaces an earlier one, as fairseq's do
-    several = "; several with --search"
-    add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
-    add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
-    add("--warmup-ratio", type=within(0, 1, float), metavar="R", help="share of warm-up updates" + several)
-    add("--epochs", type=within(1, 10**6), metavar="N", help="passes over the training data" + several)
+    _add_options(parser)
+    _add_settings(parser)
     args, further = parser.parse_known_args(words)
     args.save_dir = os.path.abspath(args.save_dir)
     if args.only_seed and args.only_seed > args.seeds:
-        raise UsageError(f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}")
+        raise UsageError(
+            f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}"
+        )
     return args, further
+
+
+def _add_options(parser):
+    add = parser.add_argument
+    labelled = "folder of the labelled files; its name is the task's"
+    add("--labelled", required=True, metavar="DIR", help=labelled)
+    add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
+    add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
+    add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
+    seeds = "runs whose median is reported (default: 5)"
+    add("--seeds", type=within(1), default=5, metavar="N", help=seeds)
+    search = "search the paper's settings first, with a separate seed"
+    add("--search", action="store_true", help=search)
+    scratch = "train the same architecture without the pretrained weights"
+    add("--from-scratch", action="store_true", help=scratch)
+    jobs = "runs at the same time (default: one on each GPU, or one on the CPU)"
+    add("--jobs", type=within(1), metavar="N", help=jobs)
+    only_seed = (
+        "only do this one of the --seeds runs, as in a job array; the command without it "
+        "collects the results"
+    )
+    add("--only-seed", type=within(1), metavar="N", help=only_seed)
+
+
+def _add_settings(parser):
+    defaults = "the defaults are in maelm_fairseq/runs/finetune_settings.py"
+    group = parser.add_argument_group("settings", defaults)
+    # With "store" a later one replaces an earlier one, as fairseq's options do.
+    add = partial(group.add_argument, action="store", nargs="+")
+    several = "; several with --search"
+    add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
+    add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
+    warmup = "share of warm-up updates" + several
+    add("--warmup-ratio", type=within(0, 1, float), metavar="R", help=warmup)
+    epochs = "passes over the training data" + several
+    add("--epochs", type=within(1, 10**6), metavar="N", help=epochs)
 
 
 def epilog(kind):
     """The end of a recipe's help."""
-    text = f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in place of fp16"
+    text = (
+        f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in "
+        "place of fp16"
+    )
     if kind == "mae_lm_sentences":
         text += ", and --regression if a column `label` has numbers to predict"
     if kind == "mae_lm_tokens":
@@ -106,10 +132,13 @@ class Command:
 
         Args:
             settings: `finetune_settings.Settings`
+            seed: of the run
             updates: how many it makes
+            save_dir: its folder
             scored: splits that it is validated on
         """
-        return ["fairseq-train", "--user-dir", plugin[0], *self.options(settings, seed, updates, save_dir, scored)]
+        options = self.options(settings, seed, updates, save_dir, scored)
+        return ["fairseq-train", "--user-dir", plugin[0], *options]
 
     def options(self, settings, seed, updates, save_dir, scored):
         own = self.own_options(settings, seed, updates, save_dir, scored)
@@ -117,21 +146,27 @@ class Command:
 
     def own_options(self, settings, seed, updates, save_dir, scored):
         """What the recipe itself sets."""
-        return [
-            os.path.abspath(self.args.data),
-            *["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm", "--labelled", self.labelled],
-            *self.start(),
-            *["--save-dir", save_dir, "--valid-subset", ",".join(scored)],
-            "--ignore-unused-valid-subsets",  # those of the text in --data
-            *["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1],
-            *["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1, "--seed", seed],
-            *[*ADAM, "--lr-scheduler", "polynomial_decay", "--lr", settings.lr, "--total-num-update", updates],
-            *["--warmup-updates", round(updates * settings.warmup_ratio), "--max-update", updates],
-            *["--no-epoch-checkpoints", "--save-interval-updates", 5000, "--keep-interval-updates", 1],
-            *["--num-workers", 0, "--distributed-world-size", 1, "--log-format", "json", "--log-interval", 50],
-            *self.layer_decay(),
-            *self.device(),
-        ]
+        warmup = round(updates * settings.warmup_ratio)
+        words = [os.path.abspath(self.args.data)]
+        words += ["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm"]
+        words += ["--labelled", self.labelled]
+        words += self.start()
+        words += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]
+        words += ["--ignore-unused-valid-subsets"]  # those of the text in --data
+        words += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
+        words += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
+        words += ["--seed", seed]
+        words += ADAM
+        words += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr]
+        words += ["--total-num-update", updates, "--warmup-updates", warmup]
+        words += ["--max-update", updates]
+        words += ["--no-epoch-checkpoints", "--save-interval-updates", 5000]
+        words += ["--keep-interval-updates", 1]
+        words += ["--num-workers", 0, "--distributed-world-size", 1]
+        words += ["--log-format", "json", "--log-interval", 50]
+        words += self.layer_decay()
+        words += self.device()
+        return words
 
     def start(self):
         """Options: the pretrained checkpoint, or the sizes of its encoder."""
@@ -145,7 +180,10 @@ class Command:
         return options
 
     def layer_decay(self):
-        """Options: lower rates for lower layers of a small encoder, unless they have nothing to keep."""
+        """Options: lower rates for the lower layers of a small encoder.
+
+        From scratch there are none, as these layers have nothing to keep.
+        """
         is_small = learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"])
         if not is_small or self.args.from_scratch:
             return []

@@ -16,8 +16,8 @@ from ..base.opening import opened
 from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
 
 TABLE = "results.tsv"
-COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error", "seeds", "values"]
-COLUMNS += ["start", "settings"]
+COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
+COLUMNS += ["seeds", "values", "start", "settings"]
 LABELLING = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     TOGETHER: "; recipes/label_texts.py labels new texts with both",
@@ -88,13 +88,25 @@ def scores_of(task, dataset, answers, numbers):
 
 
 def ranked(scores, metric=None):
-    """The places of scores, a dict for each run, best first, by a metric or else the first; undefined is worst."""
+    """The indices of scores, best first; an undefined score is the worst.
+
+    Args:
+        scores: for each run, {metric: score}
+        metric: that counts; if there is no such metric, the first one does
+    """
     first = metric if metric in scores[0] else next(iter(scores[0]))
-    return sorted(range(len(scores)), key=lambda i: math.inf if math.isnan(scores[i][first]) else -scores[i][first])
+
+    def badness(i):
+        score = scores[i][first]
+        return math.inf if math.isnan(score) else -score
+
+    return sorted(range(len(scores)), key=badness)
 
 
 def still_rises(curves, error):
-    """By how much a score rose over the last quarter of training, if by more than its standard error; else None.
+    """By how much a score rose over the last quarter of training.
+
+    It is None if that is not more than its standard error.
 
     Args:
         curves: for each seed, its scores in equal steps of training
@@ -106,30 +118,36 @@ def still_rises(curves, error):
 
 
 def highest(results):
-    """A line about which predictor has the highest score; `results` are of the dev file, the encoder's first one first.
+    """A line about which predictor has the highest score on the dev file.
 
     Args:
-        results: list of `Result`
+        results: list of `Result`, the encoder's first; their first metric counts
     """
-    first = [result for result in results if result.metric == results[0].metric]
-    best = max(first, key=lambda result: statistics.median(result.bounded))
-    name = "the encoder" if best is first[0] else best.start
+    comparable = [result for result in results if result.metric == results[0].metric]
+    best = max(comparable, key=lambda result: statistics.median(result.bounded))
+    name = "the encoder" if best is comparable[0] else best.start
     return f"highest on {best.split}: {name}{LABELLING.get(name, '')}"
 
 
-# The table ---------------------------------------------------------------------------------------------------------
+# The table --------------------------------------------------------------------------------------
 
 
 def read_table(folder):
-    """The lines of the table of results in a folder, with the header; refuses another table of that name."""
-    path, header = Path(folder, TABLE), "\t".join(COLUMNS).encode()
+    """The lines of the table of results in a folder, with the header.
+
+    Another table of that name is refused.
+    """
+    path = Path(folder, TABLE)
+    header = "\t".join(COLUMNS).encode()
     lines = [header]
     if path.exists():
         with opened(path) as stream:
             lines = stream.read().splitlines()
     if lines[:1] != [header]:
-        fix = "move it away, or choose another --save-dir"
-        raise UsageError(f"{path}: found another table, expected one of this version of the recipe; {fix}")
+        raise UsageError(
+            f"{path}: found another table, expected one of this version of the recipe; move it "
+            "away, or choose another --save-dir"
+        )
     return lines
 
 
@@ -139,8 +157,8 @@ def write_table(folder, results):
     path = Path(folder, TABLE)
     with one_at_a_time(folder):
         lines = read_table(folder)
-        known = {line.partition(b"\t")[2] for line in lines}  # with any date
-        lines += [row for row in rows if row.partition(b"\t")[2] not in known]
+        present = {line.partition(b"\t")[2] for line in lines}  # without their dates
+        lines += [row for row in rows if row.partition(b"\t")[2] not in present]
         with atomic_write(path, "wb") as stream:
             stream.write(b"\n".join([*lines, b""]))
     print(f"results: {path}")
@@ -148,7 +166,12 @@ def write_table(folder, results):
 
 def printable(text):
     """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    parts = []
+    for character in text:
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode()
+        parts.append(character)
+    return "".join(parts)
 
 
 def show(results):

@@ -1,5 +1,6 @@
-"""The runs of a fine-tuning recipe: one for each seed or setting, in a folder of its own, trained unless it is there.
+"""The runs of a fine-tuning recipe: one for each seed or setting, in a folder of its own.
 
+A run is trained unless its folder has the result already.
 The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt the result.
 """
 
@@ -24,7 +25,8 @@ from ..vocabulary import fingerprint
 from .finetune_results import ranked
 from .show_progress import Progress
 
-READER = "maelm_fairseq.finetuning"  # what it says of the labelled files is said once, before training
+# The logger that reports on the labelled files: it does so once, before training.
+READER = "maelm_fairseq.finetuning"
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 
 
@@ -51,7 +53,9 @@ class Runs:
     """
 
     def __init__(self, command, cfg, jobs):
-        self.command, self.cfg, self.jobs = command, cfg, jobs
+        self.command = command
+        self.cfg = cfg
+        self.jobs = jobs
         self.task, self.splits = read_files(command, cfg)
         files = [self.path(split) for split in self.splits if not is_test(split)]
         self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
@@ -70,28 +74,35 @@ class Runs:
         return [split for split in self.splits if split.startswith("valid")]
 
     def made_from(self):
-        """A checksum of what results are made from beside the settings: files, vocabulary and further options."""
-        made_from = [*self.files.values(), fingerprint(self.task.dictionary), self.command.args.from_scratch]
+        """A checksum of what results are made from, besides the settings.
+
+        That is files, vocabulary and further options.
+        """
+        made_from = [*self.files.values(), fingerprint(self.task.dictionary)]
+        made_from.append(self.command.args.from_scratch)
         made_from += map(str, self.command.layer_decay())
-        return hashlib.sha256(repr([*made_from, *self.command.further]).encode()).hexdigest()[:8]
+        made_from += self.command.further
+        return hashlib.sha256(repr(made_from).encode()).hexdigest()[:8]
 
     def parent(self, settings):
         """The folder of the runs of all seeds.
 
-        What they are made from is in its name, so that nothing is taken for the result of something else.
+        Its name includes the checksum of what they are made from, so that nothing is taken for the
+        result of something else.
         """
-        return os.path.join(self.command.args.save_dir, self.command.name, f"{settings}-{self.checksum}")
+        name = f"{settings}-{self.checksum}"
+        return os.path.join(self.command.args.save_dir, self.command.name, name)
 
     def folder(self, settings, seed):
         return os.path.join(self.parent(settings), f"seed{seed}")
 
     def model(self, settings, seed):
-        """The checkpoint that a run is reported by: the last one, or the best if the options say by what."""
+        """The checkpoint that is reported: the last one, or the best if the options say by what."""
         kind = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
         return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
 
     def record(self, settings, seed):
-        """The file with the scores of a run, which fairseq-train has then completed."""
+        """The file with the scores of a run; it exists once fairseq-train has completed the run."""
         return Path(self.folder(settings, seed), "scores.json")
 
     def is_done(self, settings, seed):
@@ -100,7 +111,8 @@ class Runs:
         return has_model and self.record(settings, seed).exists()
 
     def updates(self, settings):
-        return math.ceil(len(self.task.datasets["train"]) / settings.batch_size) * settings.epochs
+        batches = math.ceil(len(self.task.datasets["train"]) / settings.batch_size)
+        return batches * settings.epochs
 
     def of_seeds(self, settings, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
@@ -110,10 +122,17 @@ class Runs:
         """Tries every one of the settings; returns the best."""
         if len(settings) == 1:
             return settings[0]
-        if self.command.args.only_seed and not all(self.is_done(each, SEARCH_SEED) for each in settings):
-            raise UsageError("--only-seed with --search: the search is not finished; first run it with --seeds 1")
+        is_finished = all(self.is_done(candidate, SEARCH_SEED) for candidate in settings)
+        if self.command.args.only_seed and not is_finished:
+            raise UsageError(
+                "--only-seed with --search: the search is not finished; first run it with --seeds 1"
+            )
         print(f"searching {len(settings)} settings", flush=True)
-        records = self.jobs.map(lambda each, device: self.run(each, SEARCH_SEED, device), settings)
+
+        def run(candidate, device):
+            return self.run(candidate, SEARCH_SEED, device)
+
+        records = self.jobs.map(run, settings)
         best = settings[self.ranked(records)[0]]
         print(f"best of {len(settings)}: {best}", flush=True)
         return best
@@ -131,33 +150,43 @@ class Runs:
         if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
             for path in Path(self.folder(settings, seed)).glob("checkpoint*.pt"):
                 path.unlink()
-        record = self.record(settings, seed)
-        kept = read_json(record, RunRecord, "the scores of this run")
+        path = self.record(settings, seed)
+        record = read_json(path, RunRecord, "the scores of this run")
         for split in self.scored():
-            scores = kept.scores.get(split, {})
+            scores = record.scores.get(split, {})
             if scores.keys() != {*self.task.datasets[split].metrics}:
-                raise UsageError(f"{record}: found no scores of this run for {split}; remove it, and run again")
+                raise UsageError(
+                    f"{path}: found no scores of this run for {split}; remove it, and run again"
+                )
             text = ", ".join(f"{metric} {value:.2f}" for metric, value in scores.items())
+            # One string with its end of line, as several runs print at the same time.
             print(f"{name}, {self.file_name(split)}: {text}\n", end="", flush=True)
-        return kept
+        return record
 
     def train(self, settings, seed, environment, name):
-        """Has fairseq-train make a run, and keeps its scores; `environment` are variables for its device."""
-        folder, record = self.folder(settings, seed), self.record(settings, seed)
-        record.unlink(missing_ok=True)  # of a model that is gone
+        """Has fairseq-train make a run, and keeps its scores.
+
+        The variables in `environment` limit it to its device; `name` is what the user calls it.
+        """
+        folder = self.folder(settings, seed)
+        record = self.record(settings, seed)
+        record.unlink(missing_ok=True)  # the scores of a model that is gone
         provenance.check_unchanged(self.files)
         os.makedirs(folder, exist_ok=True)
         print(f"{name}: {folder}", flush=True)
         log = os.path.join(folder, "train.log")
         metrics = self.task.datasets["valid"].metrics
         unit = " (squared error, in variances)" if "spearman" in metrics else " bits"
-        show = progress(prefix="  " if self.jobs.count == 1 else f"{name}: ", unit=unit)
+        prefix = "  " if self.jobs.count == 1 else f"{name}: "
+        show = progress(prefix, unit)
         words = self.command.words(settings, seed, self.updates(settings), folder, self.scored())
         began = time.monotonic()
         status = self.jobs.run(words, log, environment, show)
         seconds = time.monotonic() - began
         if status:
-            raise UsageError(f"fairseq-train ended with exit status {status}; the full log is {log}")
+            raise UsageError(
+                f"fairseq-train ended with exit status {status}; the full log is {log}"
+            )
         try:
             provenance.check_unchanged(self.files)
         except UsageError:
@@ -165,7 +194,8 @@ class Runs:
             raise
         state = read_checkpoint(self.model(settings, seed))
         scores = {split: state["task_state"][SCORES][split] for split in self.scored()}
-        save_json(asdict(RunRecord(scores, curve(log, metrics[0]), seconds)), record)
+        contents = RunRecord(scores, curve(log, metrics[0]), seconds)
+        save_json(asdict(contents), record)
 
 
 def read_files(command, cfg):
@@ -176,15 +206,21 @@ def read_files(command, cfg):
     task = make_task(command.kind, **cfg.task)
     task.positions = command.model["max_positions"]
     task.prepare_state()
-    splits = [split for split in task.files if task.path(split, required=split in ("train", "valid"))]
+    splits = []
+    for split in task.files:
+        if task.path(split, required=split in ("train", "valid")):
+            splits.append(split)
     for split in splits:
         task.load_dataset(split)
     return task, splits
 
 
 def curve(log, metric):
-    """A score on the dev file after each validation that a log of fairseq-train has."""
-    values = {}
+    """A score on the dev file after each validation that a log of fairseq-train has.
+
+    The validations are in the order of training: a run that was resumed has some of them twice.
+    """
+    values = {}  # by the number of updates
     with open(log, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if f'"valid_{metric}"' in line:
@@ -194,12 +230,19 @@ def curve(log, metric):
 
 
 def progress(prefix, unit):
-    """A function that prints the progress in a line of fairseq-train's log, the loss with its unit."""
+    """A function that prints the progress that a line of fairseq-train's log reports.
+
+    Args:
+        prefix: of the printed lines
+        unit: of the loss
+    """
     report = Progress()
     report.unit = unit
 
     def show(line):
-        text = None if READER in line or "Saved checkpoint" in line else report.line(line)
+        if READER in line or "Saved checkpoint" in line:
+            return
+        text = report.line(line)
         if text:
             print(prefix + text, flush=True)
 

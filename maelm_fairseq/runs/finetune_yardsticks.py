@@ -1,4 +1,4 @@
-"""The bag of words beside fine-tuning: in a process of its own, for at most as long as training took."""
+"""The bag of words beside fine-tuning: in a process of its own, no longer than training took."""
 
 import hashlib
 import itertools
@@ -12,7 +12,15 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.json_files import read_json
 from ..base.provenance import sha256
-from ..evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT, TOGETHER, Score, Yardsticks, spread, together
+from ..evaluation.votes import (
+    BAG_OF_WORDS,
+    MOST_FREQUENT,
+    TOGETHER,
+    Score,
+    Yardsticks,
+    spread,
+    together,
+)
 from ..finetuning.metrics import MOST_GROUPS, standard_errors
 from .finetune_results import Result, scores_of
 
@@ -31,9 +39,11 @@ class Measurement:
     """
 
     def __init__(self, task, labelled, files, folder):
-        self.task, self.labelled, self.folder = task, labelled, folder
+        self.task = task
+        self.labelled = labelled
+        self.folder = folder
         self.is_regression = task.state.labels is None
-        self.splits = {os.path.basename(path): split for split, path in files.items()}
+        self.splits = {os.path.basename(path): split for split, path in files.items()}  # by file
         made_from = [(name, sha256(files[split])) for name, split in sorted(self.splits.items())]
         digest = hashlib.sha256(repr([made_from, self.is_regression]).encode()).hexdigest()[:8]
         self.name = f"bag_of_words-{digest}"
@@ -46,38 +56,51 @@ class Measurement:
             jobs: `jobs.Jobs`
             limit: seconds that it may take
         """
-        found = self.read()
-        if found is None:
-            Path(self.path).unlink(missing_ok=True)
-            log = os.path.join(self.folder, f"{self.name}.log")
-            command = ["timeout", limit, sys.executable, *PROGRAM, "--labelled", self.labelled, "--dest", self.path]
-            status = jobs.run([*command, *["--regression"] * self.is_regression], log)
-            found = self.read()
-            if found is None and status == TOO_LONG:
-                print(f"bag of words: left out, as it takes longer than training: over {limit:,.0f} seconds")
-            elif found is None:
-                print(f"bag of words: left out, as it failed; its log is {log}")
-        return found
+        yardsticks = self.read()
+        if yardsticks is not None:
+            return yardsticks
+        Path(self.path).unlink(missing_ok=True)
+        log = os.path.join(self.folder, f"{self.name}.log")
+        command = ["timeout", limit, sys.executable, *PROGRAM]
+        command += ["--labelled", self.labelled, "--dest", self.path]
+        if self.is_regression:
+            command.append("--regression")
+        status = jobs.run(command, log)
+        yardsticks = self.read()
+        if yardsticks is None and status == TOO_LONG:
+            print(
+                "bag of words: left out, as it takes longer than training: over "
+                f"{limit:,.0f} seconds"
+            )
+        elif yardsticks is None:
+            print(f"bag of words: left out, as it failed; its log is {log}")
+        return yardsticks
 
     def read(self):
-        """What an earlier run wrote, if it is whole and of all files that have labels; else None."""
+        """What an earlier run wrote; None unless it is whole and of all files with labels."""
         if not os.path.exists(self.path):
             return None
         try:
-            found = read_json(self.path, Yardsticks, "the scores of a bag of words")
+            yardsticks = read_json(self.path, Yardsticks, "the scores of a bag of words")
         except UsageError:
             return None
-        datasets = {name: self.task.datasets[split] for name, split in self.splits.items() if split != "train"}
-        of_files = {name: dataset for name, dataset in datasets.items() if dataset.metrics}
         predictors = [BAG_OF_WORDS] if self.is_regression else [BAG_OF_WORDS, MOST_FREQUENT]
-        metrics = [(name, metric) for name, dataset in of_files.items() for metric in dataset.metrics]
-        scored = {(predictor, *each) for predictor, each in itertools.product(predictors, metrics)}
-        sizes = {name: len(self.task.labelled_examples(dataset)) for name, dataset in of_files.items()}
-        is_whole = {(score.predictor, score.file, score.metric) for score in found.scores} == scored
-        return found if is_whole and {name: len(each) for name, each in found.outputs.items()} == sizes else None
+        expected_scores = set()
+        expected_sizes = {}
+        for name, split in self.splits.items():
+            dataset = self.task.datasets[split]
+            if split != "train" and dataset.metrics:
+                expected_scores.update(itertools.product(predictors, [name], dataset.metrics))
+                expected_sizes[name] = len(self.task.labelled_examples(dataset))
+        scores = {(score.predictor, score.file, score.metric) for score in yardsticks.scores}
+        sizes = {name: len(outputs) for name, outputs in yardsticks.outputs.items()}
+        is_whole = scores == expected_scores and sizes == expected_sizes
+        return yardsticks if is_whole else None
 
     def results(self, found, encoder, answered):
-        """A `finetune_results.Result` for each score, and for the encoder and the bag of words together.
+        """A `finetune_results.Result` for each score.
+
+        There is also one for each score of the encoder and the bag of words together.
 
         Args:
             found: `Yardsticks`
@@ -85,8 +108,11 @@ class Measurement:
             answered: {split: answers of the encoder's reported model}
         """
         reported = {(result.split, result.metric): np.median(result.bounded) for result in encoder}
-        others, results = self.answers(found), []
-        errors = {split: self.error_of_difference(split, answered[split], others[split]) for split in others}
+        others = self.answers(found)
+        errors = {}
+        for split in others:
+            errors[split] = self.error_of_difference(split, answered[split], others[split])
+        results = []
         for score in found.scores:
             note = ""
             if score.predictor == BAG_OF_WORDS:
@@ -95,10 +121,17 @@ class Measurement:
                 note = f" (difference {difference:+.2f} ± {error:.2f})"
             results.append(self.result(score, self.name, note))
         settings = f"{encoder[0].settings} {self.name}"
-        return results + [self.result(score, settings) for score in self.together(answered, others)]
+        for score in self.together(answered, others):
+            results.append(self.result(score, settings))
+        return results
 
     def answers(self, found):
-        """The outputs of the bag of words as answers of the task: {split: {number of an example: outputs}}."""
+        """The outputs of the bag of words as answers of the task.
+
+        Args:
+            found: `Yardsticks`
+        Returns: {split: {number of an example: outputs}}
+        """
         answers = {}
         for name, outputs in found.outputs.items():
             split = self.splits[name]
@@ -107,28 +140,53 @@ class Measurement:
         return answers
 
     def result(self, score, settings, note=""):
-        name, values = os.path.basename(self.labelled), [score.value]
-        return Result(name, score.file, score.metric, values, score.error, score.predictor, settings, note)
+        return Result(
+            task=os.path.basename(self.labelled),
+            split=score.file,
+            metric=score.metric,
+            values=[score.value],
+            error=score.error,
+            start=score.predictor,
+            settings=settings,
+            note=note,
+        )
 
     def together(self, answered, others):
-        """A `votes.Score` for each score of both; arguments are {split: {number of an example: outputs}}."""
-        spreads, found = [spread(table(answers["valid"], others["valid"])) for answers in (answered, others)], []
+        """The scores of the encoder and the bag of words together.
+
+        Args:
+            answered: of the encoder, {split: {number of an example: outputs}}
+            others: of the bag of words, likewise
+        Returns: list of `votes.Score`
+        """
+        spreads = [
+            spread(table(answers["valid"], others["valid"])) for answers in (answered, others)
+        ]
+        together_scores = []
         for name, split in self.splits.items():
             if split not in others:
                 continue
-            numbers, dataset = [*others[split]], self.task.datasets[split]
-            both = together(*(table(answers[split], numbers) for answers in (answered, others)), spreads)
-            scores = partial(scores_of, self.task, dataset, dict(zip(numbers, both.tolist())))
+            numbers = [*others[split]]
+            encoder = table(answered[split], numbers)
+            bag_of_words = table(others[split], numbers)
+            outputs = together(encoder, bag_of_words, spreads).tolist()
+            dataset = self.task.datasets[split]
+            scores = partial(scores_of, self.task, dataset, dict(zip(numbers, outputs)))
             errors = standard_errors(scores, numbers, MOST_GROUPS)
-            found += [Score(TOGETHER, name, metric, value, errors[metric]) for metric, value in scores(numbers).items()]
-        return found
+            for metric, value in scores(numbers).items():
+                together_scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
+        return together_scores
 
     def error_of_difference(self, split, encoder, bag_of_words):
-        """The standard error of an encoder's score minus that of a bag of words, paired by examples, by metric."""
+        """The standard error of an encoder's score minus that of a bag of words, by metric.
+
+        The scores are paired by examples.
+        """
         dataset = self.task.datasets[split]
 
         def difference(numbers):
-            ours, theirs = (scores_of(self.task, dataset, answers, numbers) for answers in (encoder, bag_of_words))
+            ours = scores_of(self.task, dataset, encoder, numbers)
+            theirs = scores_of(self.task, dataset, bag_of_words, numbers)
             return {metric: ours[metric] - theirs[metric] for metric in ours}
 
         return standard_errors(difference, [*bag_of_words], MOST_GROUPS)

@@ -1,4 +1,5 @@
-"""Options that a recipe hands on to fairseq-train: parsed as it does, and refused where the recipe sets them itself."""
+"""Options that a recipe passes on to fairseq-train: parsed as it does, and refused where the recipe
+sets them itself."""
 
 from ..base.errors import UsageError, shorten_argparse_errors
 from ..base.settings import option
@@ -15,7 +16,13 @@ def parsed(words):
 
 
 def refuse_own(names, ours, theirs):
-    """Refuses further options that change what a recipe itself sets: `theirs` are all options, `ours` without these."""
+    """Refuses further options that change what a recipe itself sets.
+
+    Args:
+        names: of what the recipe sets
+        ours: parsed options, without the further ones
+        theirs: all parsed options
+    """
     for name in names:
         own = getattr(ours, name, None)
         if own != getattr(theirs, name, own):

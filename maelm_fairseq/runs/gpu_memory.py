@@ -2,12 +2,13 @@
 
     python -m maelm_fairseq.runs.gpu_memory SEQUENCES OPTION...
 
-prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that divides SEQUENCES, and
-how much memory they take; the options are those of fairseq-train. It prints nothing where there is no GPU, or where the
-options say the batch themselves: those of a recipe that has asked have UNSET in place of its own.
+prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that
+divides SEQUENCES, and how much memory they take; the options are those of fairseq-train. It prints
+nothing where there is no GPU, or where the user has chosen the batch: a recipe that asks gives
+UNSET for the options of the batch, and the user's options, which follow, replace it.
 
-The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py compares it with what was
-measured (benchmarks/RESULTS.md).
+The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py
+compares it with what was measured (benchmarks/RESULTS.md).
 """
 
 import copy
@@ -18,7 +19,8 @@ from ..base.errors import run
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
 BYTES_PER_LOGIT = 16  # a half, a float32, its log-softmax, and their gradients
-MARGIN, CONTEXT = 1.25, 1.5 * GIB  # measured batches were of 32 sequences only; what CUDA takes
+MARGIN = 1.25  # the measured batches were of 32 sequences only
+CONTEXT = 1.5 * GIB  # what CUDA takes
 UNSET = 999_983  # a batch size, and a number of batches in an update, that nobody asks for
 
 
@@ -39,36 +41,51 @@ def bytes_needed(model, task, vocabulary, batch):
     own_layers = 0 if shared else model.decoder_layers
     masks_in_encoder = model.decoder_layers * (T - seen) if shared else 0
     rows = model.encoder_layers * seen + masks_in_encoder + own_layers * T
-    # Of a row of a layer, in halves: inputs of both norms and of four products, queries, keys, values and what was
-    # attended to, input and output of GELU. Two masks of dropout take a byte a number.
+    # Of a row of a layer, in halves: inputs of both norms and of four products, queries, keys,
+    # values and what was attended to, input and output of GELU. Two masks of dropout take a byte a
+    # number.
     kept = rows * (2 * (8 * C + 2 * F) + 2 * C)
     bias = 0
-    if model.relative_position_num_buckets:  # in halves, and so is its gradient
-        attended = seen * seen + (T - seen) * T * shared + T * T * bool(own_layers and model.decoder_relative_bias)
-        bias = 2 * 2 * H * attended
+    if model.relative_position_num_buckets:
+        attended = seen * seen
+        if shared:
+            attended += (T - seen) * T
+        if own_layers and model.decoder_relative_bias:
+            attended += T * T
+        bias = 2 * 2 * H * attended  # in halves, and so is its gradient
     logits = BYTES_PER_LOGIT * predicted * vocabulary
     layers = model.encoder_layers + own_layers
-    weights = layers * (4 * C * C + 2 * C * F + 9 * C + F) + (vocabulary + 2 * model.max_positions) * C + C * C
+    embeddings = (vocabulary + 2 * model.max_positions) * C
+    weights = layers * (4 * C * C + 2 * C * F + 9 * C + F) + embeddings + C * C
     return BYTES_PER_WEIGHT * weights + batch * (kept + bias + logits)
 
 
 def needed_at_most(cfg, vocabulary, batch):
-    """`bytes_needed` of fairseq's configuration; while masks fade, the encoder sees all of them at first."""
+    """`bytes_needed` of fairseq's configuration, in the updates that need most of it.
+
+    If masks fade, the encoder sees all of them at first.
+    """
     first = copy.deepcopy(cfg.task)
     if first.encoder_mask_fade_updates:
         first.encoder_mask_fraction = 1.0
     most = max(bytes_needed(cfg.model, task, vocabulary, batch) for task in (cfg.task, first))
-    return most if cfg.common.fp16 or cfg.task.bf16_autocast else 2 * most
+    is_half_precision = cfg.common.fp16 or cfg.task.bf16_autocast
+    return most if is_half_precision else 2 * most
 
 
 def choose(cfg, vocabulary, memory, sequences):
-    """The largest power of two that divides `sequences` and fits `memory`, in bytes; 1 if none fits.
+    """The largest power of two that divides `sequences` and fits `memory`, in bytes.
 
-    None where the configuration of fairseq says the batch itself.
+    It is 1 if none fits, and None where the configuration of fairseq says the batch itself.
     """
-    dataset, multiple = cfg.dataset, cfg.dataset.required_batch_size_multiple
-    said = dataset.batch_size != UNSET or list(cfg.optimization.update_freq) != [UNSET] or dataset.max_tokens
-    if said or multiple & (multiple - 1):
+    dataset = cfg.dataset
+    if dataset.batch_size != UNSET or dataset.max_tokens:
+        return None
+    if list(cfg.optimization.update_freq) != [UNSET]:
+        return None
+    multiple = dataset.required_batch_size_multiple
+    is_power_of_two = multiple & (multiple - 1) == 0
+    if not is_power_of_two:
         return None
     batch = 1
     while sequences % (2 * batch) == 0:
@@ -80,10 +97,11 @@ def choose(cfg, vocabulary, memory, sequences):
 
 def memory_of_gpu():
     """Bytes of memory of the smallest GPU; None without one."""
-    import torch  # not for those who need a name of this module only
+    import torch  # not at the top: others import this module for a constant
 
     numbers = range(torch.cuda.device_count())
-    return min((torch.cuda.get_device_properties(each).total_memory for each in numbers), default=None)
+    sizes = [torch.cuda.get_device_properties(number).total_memory for number in numbers]
+    return min(sizes, default=None)
 
 
 def main():
@@ -101,7 +119,8 @@ def main():
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
     batch = choose(cfg, vocabulary, memory, int(sequences))
     if batch is not None:
-        print(batch, f"{needed_at_most(cfg, vocabulary, batch) / GIB:.0f} of {memory / GIB:.0f} GiB")
+        needed = needed_at_most(cfg, vocabulary, batch)
+        print(batch, f"{needed / GIB:.0f} of {memory / GIB:.0f} GiB")
 
 
 if __name__ == "__main__":

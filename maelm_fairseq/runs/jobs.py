@@ -1,4 +1,7 @@
-"""Programs that run at the same time, each on a GPU of its own or with a share of the CPU's cores; they end with us."""
+"""Programs that run at the same time, each on a GPU of its own or with a share of the CPU's cores.
+
+They end when this process does.
+"""
 
 import concurrent.futures
 import os
@@ -16,14 +19,18 @@ from ..base.signals import SIGNALS, STOPPED, end_with_parent
 
 
 def environments(jobs=None):
-    """For each program that runs at the same time, the variables that limit it to its device: list of dicts.
+    """For each program that runs at the same time, the variables that limit it to its device.
 
     Args:
-        jobs: the number of programs, at most that of the GPUs; None for one on each GPU, or one on the CPU
+        jobs: the number of programs, at most that of the GPUs; None for one on each GPU, or one on
+            the CPU
+    Returns: list of dicts
     """
     if not torch.cuda.is_available():
-        cores = len(os.sched_getaffinity(0))
-        return [{"OMP_NUM_THREADS": str(max(1, cores // jobs))} if jobs and jobs > 1 else {}] * (jobs or 1)
+        if not jobs or jobs == 1:
+            return [{}]
+        threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+        return [{"OMP_NUM_THREADS": str(threads)}] * jobs
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
     if jobs is not None and jobs > len(names):
@@ -35,13 +42,19 @@ class Jobs:
     """Programs that this process runs, `count` at the same time; see `environments`."""
 
     def __init__(self, count=None):
-        self.count, self.running, self.stopped, self._free = 0, set(), False, queue.Queue()
+        self.count = 0
+        self.running = set()
+        self.stopped = False
+        self._free = queue.Queue()  # the variables of devices that no program uses
         for environment in environments(count):
             self._free.put(environment)
             self.count += 1
 
     def listen(self):
-        """Has a signal to stop reach all programs, and end this process when they have ended; returns self."""
+        """Has a signal to stop reach all programs, and end this process when they have ended.
+
+        Returns: self
+        """
         for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
@@ -64,17 +77,29 @@ class Jobs:
         sys.exit(STOPPED)
 
     def run(self, command, log, environment=None, show=None):
-        """Runs a command, with variables beside this process's; `show` gets each line of its output, as does the log.
+        """Runs a command.
 
+        Args:
+            command: list of words
+            log: path of the file to which its output is appended
+            environment: variables besides those of this process
+            show: function that gets each line of its output
         Returns:
             its exit status
         """
-        path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)  # where no environment is active
+        # The folder of this Python's programs, for shells in which no environment is active.
+        path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)
         ours = {name: value for name, value in os.environ.items() if name not in CLUSTER}
         variables = {**ours, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
-        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(log, "ab", buffering=0) as stream:
-            process = subprocess.Popen(list(map(str, command)), env=variables, preexec_fn=end_with_parent, **pipes)
+            process = subprocess.Popen(
+                list(map(str, command)),
+                env=variables,
+                preexec_fn=end_with_parent,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
             self.running.add(process)
             if self.stopped:
                 process.terminate()
@@ -94,12 +119,17 @@ class Jobs:
         return process.returncode
 
     def map(self, function, items):
-        """The results of a function of (item, environment) for each item; after a failure no further one begins."""
+        """The results of a function of (item, environment) for each item.
+
+        After a failure no further call begins.
+        """
 
         def work(item):
             environment = self._free.get()
             try:
-                return None if self.stopped else function(item, environment)
+                if self.stopped:
+                    return None
+                return function(item, environment)
             except BaseException:
                 self.stop()
                 raise

@@ -12,7 +12,10 @@ OTHER_ENDINGS = {"test1": "_mismatched", "test2": "_diagnostic"}
 
 
 def write_file(path, text, what):
-    """Writes a file beside the seeds, and says where it is; an earlier one with other contents gets another name."""
+    """Writes a file beside the folders of the seeds, and says where it is.
+
+    An earlier file with other contents gets another name.
+    """
     contents = text.encode()
     if os.path.exists(path) and Path(path).read_bytes() != contents:
         print(f"renamed the earlier {path} to {set_aside(path, '.earlier')}")
@@ -22,20 +25,27 @@ def write_file(path, text, what):
 
 
 def predictions(task, answers, split, name):
-    """The name and the contents of a file of predictions: a label or value, tags, or a text for each example.
+    """The name and the contents of a file of predictions.
+
+    It has a label or value, tags, or a text for each example.
 
     Args:
         task: a `LabelledTask` that has read the split
         answers: {number of an example: answer}
+        split: of the answers
         name: of the task, for the user
     """
     dataset = task.datasets[split]
     if task.head == "span":
-        texts = {dataset.questions[i].id: text for i, text in task.texts(dataset, answers).items()}
-        return f"{name}.{split}.json", json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+        texts = {}
+        for i, text in task.texts(dataset, answers).items():
+            texts[dataset.questions[i].id] = text
+        contents = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+        return f"{name}.{split}.json", contents
     if task.head == "tokens":
         return f"{name}.txt", tagged_lines(task.tagged(dataset, answers))
-    return server_name(name, split) + ".tsv", table(dataset, answers, task.state.labels, name)
+    contents = table(dataset, answers, task.state.labels, name)
+    return server_name(name, split) + ".tsv", contents
 
 
 def tagged_lines(tagged):
@@ -51,12 +61,13 @@ def table(dataset, answers, labels, name):
     """The index and the prediction of each example; `labels` is None for values."""
     lines = ["index\tprediction\n"]
     for i, number in enumerate(dataset.numbers):
+        outputs = answers[i]
         if labels:
-            value = labels[max(range(len(labels)), key=answers[i].__getitem__)]
+            value = labels[max(range(len(labels)), key=outputs.__getitem__)]
         elif name == "STS-B":
-            value = f"{min(max(answers[i][0], 0), 5):.3f}"  # the server accepts only 0 to 5
+            value = f"{min(max(outputs[0], 0), 5):.3f}"  # the server accepts only 0 to 5
         else:
-            value = answers[i][0]
+            value = outputs[0]
         lines.append(f"{number}\t{value}\n")
     return "".join(lines)
 

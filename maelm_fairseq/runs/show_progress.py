@@ -9,16 +9,27 @@ import re
 
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
 RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
-SHOWN = re.compile(r"^(Saved checkpoint .*(?= \(epoch)|Loaded checkpoint .*?(?= \(epoch \d+ @ 0 |$)|done training.*)")
+SHOWN = re.compile(
+    r"^(Saved checkpoint .*(?= \(epoch)"
+    r"|Loaded checkpoint .*?(?= \(epoch \d+ @ 0 |$)"
+    r"|done training.*)"
+)
 ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
-SCORES = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}  # and their units
-USELESS = ("Please install tensorboardX", "TensorBoard", "could not be loaded", "your device does NOT support")
+# Scores and their units.
+SCORES = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}
+USELESS = (
+    "Please install tensorboardX",
+    "TensorBoard",
+    "could not be loaded",
+    "your device does NOT support",
+)
 
 
 class Progress(logging.Handler):
-    """Prints the report of what is logged; `line` turns a line of the log into one of the report, or None."""
+    """Prints the report of what is logged."""
 
-    max_update = unigram_bits = None
+    max_update = None
+    unigram_bits = None
     unit = " bits"  # of the loss
 
     def emit(self, record):
@@ -28,18 +39,21 @@ class Progress(logging.Handler):
                 print(line, flush=True)
 
     def line(self, text):
+        """Turns a line of the log into one of the report; None for a line that is left out."""
         record = RECORD.match(text)
         if not record:
             return text if ERROR.match(text) else None
         level, logger, message = record.groups()
         if logger == "py.warnings" or any(phrase in message for phrase in USELESS):
             return None
-        if message.startswith("{") and logger in ("train_inner", "valid"):
-            stats = json.loads(message)
-            if logger == "train_inner":
-                return self.update(stats)
-            verdict = self.verdict(float(stats["valid_loss"]))
-            return f"validation after {stats['valid_num_updates']} updates: {self.quality(stats, 'valid_')}{verdict}"
+        if message.startswith("{") and logger == "train_inner":
+            return self.update(json.loads(message))
+        if message.startswith("{") and logger == "valid":
+            return self.validation(json.loads(message))
+        return self.other(level, logger, message)
+
+    def other(self, level, logger, message):
+        """As `line`, of a message that has no numbers of training or validation."""
         frequencies = re.search(r"^unigram_bits ([\d.]+)", message)
         if frequencies:
             self.unigram_bits = float(frequencies[1])
@@ -47,7 +61,10 @@ class Progress(logging.Handler):
             return message
         limit = re.search(r"^Stopping training due to .* > stop_time_hours: ([\d.]+)", message)
         if limit:
-            return f"stopping before the last update: the training has taken the {limit[1]} hours of --stop-time-hours"
+            return (
+                "stopping before the last update: the training has taken the "
+                f"{limit[1]} hours of --stop-time-hours"
+            )
         configured = re.search(r"^\{'.*'max_update': (\d+)", message)
         if configured:
             self.max_update = int(configured[1])
@@ -55,30 +72,47 @@ class Progress(logging.Handler):
         return shown and shown[0]
 
     def update(self, stats):
-        update, of, left = int(stats["num_updates"]), "", ""
+        update = int(stats["num_updates"])
+        text = f"update {update:,}"
         if self.max_update:
-            of = f" of {self.max_update:,}"
+            text += f" of {self.max_update:,}"
+        text += f": {self.quality(stats)}, learning rate {stats['lr']}"
+        text += f", {float(stats['wps']):,.0f} tokens/s"
+        if self.max_update:
             seconds = (self.max_update - update) / max(float(stats["ups"]), 1e-3)
-            left = f", {datetime.timedelta(seconds=int(seconds))} left"
-        speed = f"{float(stats['wps']):,.0f} tokens/s"
-        return f"update {update:,}{of}: {self.quality(stats)}, learning rate {stats['lr']}, {speed}{left}"
+            text += f", {datetime.timedelta(seconds=int(seconds))} left"
+        return text
+
+    def validation(self, stats):
+        verdict = self.verdict(float(stats["valid_loss"]))
+        quality = self.quality(stats, "valid_")
+        return f"validation after {stats['valid_num_updates']} updates: {quality}{verdict}"
 
     def verdict(self, loss):
-        """What a loss of validation means beside that of token frequencies."""
+        """What a loss of validation means, compared with that of token frequencies."""
         if self.unigram_bits is None:
             return ""
-        comparison = "token frequencies alone have" if loss < self.unigram_bits else "no better than token frequencies,"
+        if loss < self.unigram_bits:
+            comparison = "token frequencies alone have"
+        else:
+            comparison = "no better than token frequencies,"
         return f" ({comparison} {self.unigram_bits})"
 
     def quality(self, stats, prefix=""):
         """Loss, accuracy and other scores, as far as they are logged."""
-        shown = [f", {name} {stats[prefix + name]}{unit}" for name, unit in SCORES.items() if stats.get(prefix + name)]
-        return f"loss {stats[prefix + 'loss']}{self.unit}" + "".join(shown)
+        text = f"loss {stats[prefix + 'loss']}{self.unit}"
+        for name, unit in SCORES.items():
+            value = stats.get(prefix + name)
+            if value:
+                text += f", {name} {value}{unit}"
+        return text
 
 
 def log_to(path):
-    """Appends what this process logs to a file, as fairseq would print it, and prints the report of it."""
+    """Appends what this process logs to a file, as fairseq would print it, and prints a report."""
     logging.captureWarnings(True)
     handlers = [logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"), Progress()]
     level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
-    logging.basicConfig(handlers=handlers, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True)
+    logging.basicConfig(
+        handlers=handlers, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True
+    )
