@@ -11,51 +11,74 @@ from .layers import AUTHORS, BUCKETS, T5
 
 @dataclass
 class MaeLmConfig(FairseqDataclass):
-    """Options of the model. Larger sizes are a mistake, or damage: they would fill the memory before a comparison."""
+    """Options of the model.
+
+    The upper limits are far above any useful size. A larger number is a typing error or a damaged
+    checkpoint, and would exhaust the memory before anything else could report it.
+    """
 
     encoder_layers: int = setting(12, "layers of the encoder", least=1, most=1000)
     encoder_embed_dim: int = setting(768, "width of encoder and decoder", least=1, most=2**16)
-    encoder_ffn_embed_dim: int = setting(3072, "width of the feed-forward layers", least=1, most=2**18)
+    encoder_ffn_embed_dim: int = setting(
+        3072, "width of the feed-forward layers", least=1, most=2**18
+    )
     encoder_attention_heads: int = setting(12, "attention heads of a layer", least=1, most=2**16)
     decoder_layers: int = setting(
-        4, "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1", least=0, most=1000
+        4,
+        "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1",
+        least=0,
+        most=1000,
     )
     dropout: float = setting(0.1, "dropout of the encoder", least=0, most=1 - TINY)
-    attention_dropout: float = setting(0.1, "dropout of the encoder's attention weights", least=0, most=1 - TINY)
-    decoder_dropout: float = setting(0.0, "dropout and attention dropout of the decoder", least=0, most=1 - TINY)
+    attention_dropout: float = setting(
+        0.1, "dropout of the encoder's attention weights", least=0, most=1 - TINY
+    )
+    decoder_dropout: float = setting(
+        0.0, "dropout and attention dropout of the decoder", least=0, most=1 - TINY
+    )
     pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=1 - TINY)
     classification_pooling: ChoiceEnum(list(POOLING)) = setting(
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions", least=2, most=2**24)
-    layer_norm_eps: float = setting(1e-5, "added to the variance in every layer normalisation", least=1e-20, most=0.1)
+    layer_norm_eps: float = setting(
+        1e-5, "added to the variance in every layer normalisation", least=1e-20, most=0.1
+    )
     relative_position_num_buckets: int = setting(
         32, "buckets of the encoder's relative bias, even; 0 for no bias", least=0, most=2**16
     )
-    relative_position_max_distance: int = setting(128, "this and all larger distances share a bucket", least=0)
+    relative_position_max_distance: int = setting(
+        128, "this and all larger distances share a bucket", least=0
+    )
     relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
         AUTHORS,
-        "how distances share buckets: as in the authors' release, or as in T5, so that Hugging Face's "
-        "MPNet classes hold the encoder exactly",
+        "how distances share buckets: as in the authors' release, or as in T5, "
+        "so that Hugging Face's MPNet classes hold the encoder exactly",
     )
     relative_position_local_init: bool = setting(
         False,
-        "initialise half of the heads to attend to the left or right neighbour, instead of all with "
-        "BERT's N(0, 0.02): small models on little text then learn several times faster",
+        "initialise half of the heads to attend to the left or right neighbour, "
+        "instead of all with BERT's N(0, 0.02): "
+        "small models on little text then learn several times faster",
     )
     share_decoder_layers: bool = setting(
         False,
-        "no decoder of its own: its --decoder-layers are the encoder's last ones, in which masks attend to "
-        "the tokens that the encoder sees, and those never to masks",
+        "no decoder of its own: its --decoder-layers are the encoder's last ones, "
+        "in which masks attend to the tokens that the encoder sees, and those never to masks",
     )
     decoder_relative_bias: bool = setting(
-        False, "give the decoder a relative position bias of its own; shared layers have the encoder's"
+        False,
+        "give the decoder a relative position bias of its own; shared layers have the encoder's",
     )
 
 
 ARCHITECTURES = {
     "mae_lm_tiny": dict(
-        encoder_layers=2, encoder_embed_dim=128, encoder_ffn_embed_dim=512, encoder_attention_heads=2, decoder_layers=1
+        encoder_layers=2,
+        encoder_embed_dim=128,
+        encoder_ffn_embed_dim=512,
+        encoder_attention_heads=2,
+        decoder_layers=1,
     ),
     "mae_lm_base": dict(),
     "mae_lm_large": dict(
@@ -69,51 +92,70 @@ ARCHITECTURES = {
 }
 
 
-MPNET = (32, 128)  # buckets and maximum distance of Hugging Face's MPNet, which its configuration cannot change
+# Buckets and maximum distance of Hugging Face's MPNet, whose configuration cannot change them.
+MPNET = (32, 128)
 
 
 def check_sizes(cfg):
     """Refuses sizes that are out of range or contradict each other."""
     validate(cfg, MaeLmConfig)
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
-    num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
     if width % heads:
-        raise UsageError(f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}")
+        raise UsageError(
+            f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}"
+        )
+    _check_buckets(cfg)
+    if cfg.share_decoder_layers:
+        _check_shared_layers(cfg)
+    for name in ["decoder_relative_bias", "relative_position_local_init"]:
+        if getattr(cfg, name) and not cfg.relative_position_num_buckets:
+            raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")
+
+
+def _check_buckets(cfg):
+    """Refuses buckets of the relative position bias that cannot be formed."""
+    num_buckets = cfg.relative_position_num_buckets
+    max_distance = cfg.relative_position_max_distance
     if num_buckets % 2 or num_buckets == 2:
         raise UsageError(
-            f"--relative-position-num-buckets {num_buckets} must be even and at least 4 (half for each direction), "
-            "or 0 for no bias"
+            f"--relative-position-num-buckets {num_buckets} must be even and at least 4 "
+            "(half for each direction), or 0 for no bias"
         )
-    if num_buckets and max_distance - 1 <= num_buckets // 4:
+    exact = num_buckets // 4
+    if num_buckets and max_distance - 1 <= exact:
         raise UsageError(
-            f"--relative-position-max-distance {max_distance} must be over {num_buckets // 4 + 1}: with "
-            f"--relative-position-num-buckets {num_buckets} distances below {num_buckets // 4} have a bucket each"
+            f"--relative-position-max-distance {max_distance} must be over {exact + 1}: "
+            f"with --relative-position-num-buckets {num_buckets} distances below {exact} "
+            "have a bucket each"
         )
     if str(cfg.relative_position_buckets) == T5 and (num_buckets, max_distance) != MPNET:
         raise UsageError(
-            f"--relative-position-buckets {T5} needs --relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) "
-            f"and --relative-position-max-distance {MPNET[1]} (it is {max_distance}): MPNet has no others"
+            f"--relative-position-buckets {T5} needs "
+            f"--relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) and "
+            f"--relative-position-max-distance {MPNET[1]} (it is {max_distance}): "
+            "MPNet has no others"
         )
-    if cfg.share_decoder_layers:
-        if cfg.decoder_layers > cfg.encoder_layers:
-            raise UsageError(
-                f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be at most --encoder-layers "
-                f"{cfg.encoder_layers}, of which they are the last; 0 makes an MLM"
-            )
-        if cfg.decoder_dropout:
-            raise UsageError(
-                f"--decoder-dropout {cfg.decoder_dropout} contradicts --share-decoder-layers: the layers have the "
-                "--dropout and --attention-dropout of the encoder; remove it"
-            )
-    for name in ["decoder_relative_bias", "relative_position_local_init"]:
-        if getattr(cfg, name) and not num_buckets:
-            raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")
+
+
+def _check_shared_layers(cfg):
+    """Refuses options that contradict --share-decoder-layers."""
+    if cfg.decoder_layers > cfg.encoder_layers:
+        raise UsageError(
+            f"--share-decoder-layers: --decoder-layers {cfg.decoder_layers} must be at most "
+            f"--encoder-layers {cfg.encoder_layers}, of which they are the last; 0 makes an MLM"
+        )
+    if cfg.decoder_dropout:
+        raise UsageError(
+            f"--decoder-dropout {cfg.decoder_dropout} contradicts --share-decoder-layers: "
+            "the layers have the --dropout and --attention-dropout of the encoder; remove it"
+        )
 
 
 def check_positions(length, positions, what, fix, model="the model"):
     """Refuses sequences of up to `length` tokens if a model has fewer positions.
 
-    The message says which sequences, with their length (`what`), what to do (`fix`), and which model.
+    The message says which sequences, with their length (`what`), what to do (`fix`), and which
+    model.
     """
     if length > positions:
         raise UsageError(f"{what}, but {model} has {positions} positions: {fix}")

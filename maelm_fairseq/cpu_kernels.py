@@ -1,6 +1,7 @@
-"""Faster kernels for the CPU; on a GPU, and where PyTorch compiles, each function and module here is PyTorch's own.
+"""Faster kernels for the CPU: scaled dot-product attention, and dropout.
 
-Two replacements: scaled dot-product attention, and dropout. To understand the model, read them as their counterparts.
+On a GPU, and where PyTorch compiles, each function and module here is PyTorch's own. To understand
+the model, read them as their counterparts in PyTorch.
 
 Letters in shapes: B sequences, Q queries, T keys, H heads, D width of a head.
 """
@@ -12,16 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CHUNK_SIZE = 2**20  # attention weights computed at a time, approximately: few enough to stay in the cache
+# Approximate number of attention weights computed at a time: few enough to stay in the cache.
+CHUNK_SIZE = 2**20
 
 
 def computes(x):
-    """Whether this module has kernels of its own for a tensor: on the CPU, unless PyTorch compiles what it calls."""
+    """Whether a tensor needs the kernels here: on the CPU, unless PyTorch compiles the caller."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def stream_attention(query, key_value, streams, dropout=0.0):
-    """softmax(q k^T / sqrt(D) + bias) v for streams of queries, one after another; each attends to the first T' keys.
+    """softmax(q k^T / sqrt(D) + bias) v for consecutive streams of queries.
+
+    Each stream attends to the first T' keys.
 
     Args:
         query: (B, Q, H, D), of all streams
@@ -33,13 +37,17 @@ def stream_attention(query, key_value, streams, dropout=0.0):
     biases = [stream.bias for stream in streams]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
     if computes(query) and (learned or dropout or query.dtype == torch.bfloat16):
-        none, (B, _, H, _) = query.new_zeros(()), query.shape
-        shapes = [(B, H, stream.queries, stream.keys) for stream in streams]
-        biases = [(none if bias is None else bias).expand(shape) for bias, shape in zip(biases, shapes)]
-        return ChunkedAttention.apply(query, key_value, dropout, *biases)
+        B, _, H, _ = query.shape
+        no_bias = query.new_zeros(())
+        expanded = []
+        for stream, bias in zip(streams, biases):
+            bias = no_bias if bias is None else bias
+            expanded.append(bias.expand(B, H, stream.queries, stream.keys))
+        return ChunkedAttention.apply(query, key_value, dropout, *expanded)
     attended = []
     for stream, q in zip(streams, query.split([stream.queries for stream in streams], dim=1)):
-        q, k, v = (x.transpose(1, 2) for x in [q, *key_value[:, : stream.keys].unbind(2)])
+        k, v = key_value[:, : stream.keys].unbind(2)
+        q, k, v = (x.transpose(1, 2) for x in [q, k, v])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=stream.bias, dropout_p=dropout)
         attended.append(out.transpose(1, 2))
     return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
@@ -48,8 +56,9 @@ def stream_attention(query, key_value, streams, dropout=0.0):
 class ChunkedAttention(torch.autograd.Function):
     """Attention with dropout and a gradient for the biases, a few matrices of weights at a time.
 
-    PyTorch's fused CPU kernel supports neither; its fallback writes every (B, H, Q, T) to memory several times, in
-    float32 even for bfloat16. In bfloat16 chunks are faster than the fused kernel, too. Backward recomputes weights.
+    PyTorch's fused CPU kernel supports neither; its fallback writes every (B, H, Q, T) to memory
+    several times, in float32 even for bfloat16. In bfloat16, chunks are also faster than the fused
+    kernel. The backward pass recomputes the weights.
     """
 
     @staticmethod
@@ -58,7 +67,8 @@ class ChunkedAttention(torch.autograd.Function):
         keeps = [random_mask(bias.shape, 1 - dropout) for bias in biases] if dropout else []
         attended = torch.empty_like(query)
         # Copies, since strided matrices multiply several times slower.
-        query, key_value = query.transpose(1, 2).contiguous(), key_value.permute(2, 0, 3, 1, 4).contiguous()
+        query = query.transpose(1, 2).contiguous()
+        key_value = key_value.permute(2, 0, 3, 1, 4).contiguous()
         key, value = key_value
         ctx.save_for_backward(query, key_value, *biases, *keeps)
         for i, chunk, rows, keys in chunks(biases):
@@ -72,18 +82,25 @@ class ChunkedAttention(torch.autograd.Function):
     def backward(ctx, gradient):
         query, key_value, *saved = ctx.saved_tensors
         learned = ctx.needs_input_grad[3:]
-        biases, keeps = saved[: len(learned)], saved[len(learned) :]
+        biases = saved[: len(learned)]
+        keeps = saved[len(learned) :]
         if ctx.dropout:
             gradient = gradient / (1 - ctx.dropout)
         gradient = gradient.transpose(1, 2).contiguous()
         key, value = key_value
         _, B, H, T, D = key_value.shape
-        d_query, d_key_value = query.new_empty(B, query.size(2), H, D), query.new_empty(B, T, 2, H, D)
+        d_query = query.new_empty(B, query.size(2), H, D)
+        d_key_value = query.new_empty(B, T, 2, H, D)
         d_key, d_value = d_key_value.unbind(2)
-        d_biases = [torch.empty(b.shape, dtype=b.dtype) if wanted else None for b, wanted in zip(biases, learned)]
-        for i, chunk, rows, keys in reversed(list(chunks(biases))):  # the last stream attends to all keys
-            how = torch.Tensor.copy_ if i == len(biases) - 1 else torch.Tensor.add_
-            q, k, v, g = read(query, rows), read(key, keys), read(value, keys), read(gradient, rows)
+        d_biases = [
+            torch.empty(bias.shape, dtype=bias.dtype) if is_learned else None
+            for bias, is_learned in zip(biases, learned)
+        ]
+        # The last stream comes first: it attends to all keys, so it sets what the others add to.
+        for i, chunk, rows, keys in reversed(list(chunks(biases))):
+            set_or_add = torch.Tensor.copy_ if i == len(biases) - 1 else torch.Tensor.add_
+            q, k, v = read(query, rows), read(key, keys), read(value, keys)
+            g = read(gradient, rows)
             weights = softmax(q, k, read(biases[i], chunk))
             d_weights = g @ v.transpose(1, 2)
             dropped = weights
@@ -91,26 +108,29 @@ class ChunkedAttention(torch.autograd.Function):
                 kept = read(keeps[i], chunk)
                 d_weights *= kept
                 dropped = weights * kept
-            write(d_value, keys, dropped.transpose(1, 2) @ g, how)
+            write(d_value, keys, dropped.transpose(1, 2) @ g, set_or_add)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
             if d_biases[i] is not None:
                 d_biases[i][chunk] = d_scores.view_as(d_biases[i][chunk])
             write(d_query, rows, d_scores @ k)
-            write(d_key, keys, d_scores.transpose(1, 2) @ q, how)
+            write(d_key, keys, d_scores.transpose(1, 2) @ q, set_or_add)
         scale = D**-0.5
         d_key *= scale
         return d_query.mul_(scale), d_key_value, None, *d_biases
 
 
 def chunks(biases):
-    """Splits the weights (B, H, Q, T) of each bias into chunks of similar size: several sequences, or heads of one.
+    """Splits the weights (B, H, Q, T) of each bias into chunks of similar size.
+
+    A chunk has several sequences, or several heads of one sequence.
 
     Yields:
-        number of the bias, and the chunk's indices of weights (B, H), of queries (B, H, all Q) and of keys (B, H, T)
+        number of the bias, and the chunk's indices of weights (B, H), of queries (B, H, all Q)
+        and of keys (B, H, T)
     """
     start = 0
     for i, (B, H, Q, T) in enumerate(bias.shape for bias in biases):
-        size = max(1, H * Q * T)  # there may be no queries: nothing is predicted
+        size = max(1, H * Q * T)  # there are no queries if nothing is predicted
         sequences = max(1, CHUNK_SIZE // size)
         heads = math.ceil(H / math.ceil(size / CHUNK_SIZE))
         for b in range(0, B, sequences):
@@ -137,15 +157,18 @@ def softmax(q, k, bias):
 
 
 def random_mask(shape, probability):
-    """A bool tensor whose elements are true with a probability, to within 2^-16; seeded by PyTorch's generator.
+    """A bool tensor whose elements are true with a probability, to within 2^-16.
 
-    16 bits of a fast generator for each element cost less than PyTorch's random numbers.
+    PyTorch's generator seeds a fast one, 16 bits of which for each element cost less than PyTorch's
+    own random numbers.
     """
     count = shape.numel()
-    generator = np.random.Generator(np.random.SFC64(torch.randint(2**63 - 1, ()).item()))
-    bits = torch.from_numpy(generator.integers(-(2**63), 2**63, count // 4 + 1)).view(torch.int16)[:count]
+    seed = torch.randint(2**63 - 1, ()).item()
+    generator = np.random.Generator(np.random.SFC64(seed))
+    integers = generator.integers(-(2**63), 2**63, count // 4 + 1)
+    bits = torch.from_numpy(integers).view(torch.int16)[:count]
     limit = round(probability * 2**16) - 2**15 - 1
-    return (bits <= min(limit, 2**15 - 1)).view(shape)  # no number is higher
+    return (bits <= min(limit, 2**15 - 1)).view(shape)  # an int16 is at most 2^15 - 1
 
 
 class Dropout(nn.Dropout):

@@ -14,7 +14,7 @@ class MaeLmCriterion(FairseqCriterion):
     """Cross-entropy summed over predicted positions; its sample size is their number."""
 
     def forward(self, model, sample, reduce=True):
-        """Returns the loss in nats (a sum), the number of predicted tokens, and the values to log."""
+        """Returns the loss (a sum, in nats), the number of predicted tokens, and the log."""
         target = sample["target"]
         with autocast(self.task.cfg, target.device):
             logits = model(**sample["net_input"])
@@ -35,16 +35,17 @@ class MaeLmCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs loss (in bits), ppl, accuracy (in percent), and predicted and visible tokens per update."""
+        """Logs loss in bits, ppl, accuracy in percent, predicted and visible tokens per update."""
 
         def total(key):
             return sum(log.get(key, 0) for log in logging_outputs)
 
         predicted = total("sample_size")
-        per_token = predicted or 1  # possibly nothing was selected
-        metrics.log_scalar("loss", total("loss") / per_token / math.log(2), predicted, round=3)
+        count = predicted or 1  # possibly nothing was selected
+        bits = total("loss") / count / math.log(2)
+        metrics.log_scalar("loss", bits, predicted, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-        metrics.log_scalar("accuracy", 100 * total("correct") / per_token, predicted, round=2)
+        metrics.log_scalar("accuracy", 100 * total("correct") / count, predicted, round=2)
         metrics.log_scalar("predicted", predicted, priority=170, round=1)
         metrics.log_scalar("visible", total("visible"), priority=171, round=1)
 

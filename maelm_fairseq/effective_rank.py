@@ -1,12 +1,14 @@
-"""Measures how many dimensions token representations use, layer by layer (the paper's Figures 1 and 5).
+"""Measures how many dimensions token representations use, layer by layer (the paper's Figures 1
+and 5).
 
     python -m maelm_fairseq.effective_rank --checkpoint FILE... --data DIR --dest DIR
 
-Compares four families of tokens from the same text: all tokens of inputs without [MASK]; all tokens of inputs with
-[MASK]; the real tokens of those inputs; and their [MASK] tokens. With shared decoder layers, there is no [MASK] before
-the first of them, and its rank is 0. For each layer the program computes the effective rank of each family, and the
-number of dimensions that only [MASK] uses (Theorem 2.2). --dest receives `ranks.csv`, `mask_dimensions.csv`, all
-singular values (`spectra.npz`) and a figure (`ranks.png`).
+Compares four families of tokens from the same text: all tokens of inputs without [MASK]; all tokens
+of inputs with [MASK]; the real tokens of those inputs; and their [MASK] tokens. With shared decoder
+layers, there is no [MASK] before the first of them, and its rank is 0. For each layer the program
+computes the effective rank of each family, and the number of dimensions that only [MASK] uses
+(Theorem 2.2). --dest receives `ranks.csv`, `mask_dimensions.csv`, all singular values
+(`spectra.npz`) and a figure (`ranks.png`).
 """
 
 import os
@@ -28,28 +30,41 @@ from .vocabulary import load_dictionary
 def parse_args():
     parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__)
     add = parser.add_argument
-    add("--checkpoint", required=True, nargs="+", metavar="FILE_or_DIR", help="pretrained or fine-tuned")
-    add("--names", nargs="+", metavar="NAME", help="of the checkpoints, in figure and tables (default: their paths)")
+    checkpoints = "pretrained or fine-tuned"
+    add("--checkpoint", required=True, nargs="+", metavar="FILE_or_DIR", help=checkpoints)
+    names = "of the checkpoints, in figure and tables (default: their paths)"
+    add("--names", nargs="+", metavar="NAME", help=names)
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--split", default="valid", help="split of the data (default: valid)")
-    add("--tokens", type=within(1), default=1_000_000, metavar="N", help="at least so many (default: %(default)s)")
+    tokens = "at least so many (default: %(default)s)"
+    add("--tokens", type=within(1), default=1_000_000, metavar="N", help=tokens)
     shares = "share of the energy, or several (default: 0.9)"
     add("--tau", type=within(1e-6, 1, float), nargs="+", default=[TAU], help=shares)
-    add("--mask-prob", type=within(0, 1, float), default=0.15, help="share of [MASK] in inputs (default: 0.15)")
+    masks = "share of [MASK] in inputs (default: 0.15)"
+    add("--mask-prob", type=within(0, 1, float), default=0.15, help=masks)
     positions = "tokens of a block (default: the positions of the models)"
     add("--tokens-per-sample", type=within(2), metavar="T", help=positions)
     modes = ["none", "complete", "complete_doc", "eos"]
-    add("--sample-break-mode", choices=modes, default="complete_doc", help="as in pretraining (default: %(default)s)")
-    add("--seed", type=within(0), default=1, help="of the draws of blocks and masks (default: 1)")
+    breaks = "as in pretraining (default: %(default)s)"
+    add("--sample-break-mode", choices=modes, default="complete_doc", help=breaks)
+    draws = "of the draws of blocks and masks (default: 1)"
+    add("--seed", type=within(0), default=1, help=draws)
     args = parser.parse_args()
-    # Names of files need not be Unicode, which tables are.
-    args.names = [name.encode("utf-8", "backslashreplace").decode() for name in args.names or args.checkpoint]
-    if len(args.names) != len(args.checkpoint) or len(set(args.names)) < len(args.names):
-        count = len(args.checkpoint)
-        raise UsageError(f"--names {' '.join(args.names)}: expected {count} different names, one for each checkpoint")
+    args.names = checked_names(args.names or args.checkpoint, len(args.checkpoint))
     args.tau = list(dict.fromkeys(args.tau))
     return args
+
+
+def checked_names(names, count):
+    """The names of `count` checkpoints in figure and tables, which must differ."""
+    # Names of files need not be Unicode, but the tables are.
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+    if len(names) != count or len(set(names)) < len(names):
+        raise UsageError(
+            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
+        )
+    return names
 
 
 def load_blocks(args):
@@ -57,13 +72,25 @@ def load_blocks(args):
     dictionary = load_dictionary(args.data)
     positions = {file: load_model(file, dictionary).max_positions() for file in args.checkpoint}
     shortest = min(positions, key=positions.get)
-    tokens = positions[shortest] if args.tokens_per_sample is None else args.tokens_per_sample
-    check_positions(tokens, positions[shortest], f"--tokens-per-sample {tokens}", "lower it", shortest)
-    options = {name: getattr(args, name) for name in ("data", "seed", "mask_prob", "sample_break_mode")}
-    config = MaeLmTaskConfig(**options, tokens_per_sample=tokens, fp16=False, bf16=False, amp=False)
+    tokens = args.tokens_per_sample
+    if tokens is None:
+        tokens = positions[shortest]
+    option = f"--tokens-per-sample {tokens}"
+    check_positions(tokens, positions[shortest], option, "lower it", shortest)
+    config = MaeLmTaskConfig(
+        data=args.data,
+        seed=args.seed,
+        mask_prob=args.mask_prob,
+        sample_break_mode=args.sample_break_mode,
+        tokens_per_sample=tokens,
+        fp16=False,
+        bf16=False,
+        amp=False,
+    )
     task = MaeLmTask.setup_task(config)
     task.load_dataset(args.split)
-    return dictionary, draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
+    blocks = draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
+    return dictionary, blocks
 
 
 def main():
@@ -73,17 +100,18 @@ def main():
     check_new(args.dest)
     dictionary, blocks = load_blocks(args)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    panels, all_dimensions, all_spectra = {}, [], {}
+    panels, all_rows, all_dimensions, all_spectra = {}, [], [], {}
     with atomic_folder(args.dest) as folder:
         for name, file in zip(args.names, args.checkpoint):
             model = load_model(file, dictionary).to(device)
-            with tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None) as bar:
-                rows, dimensions, spectra = analyse(model, blocks, args.tau, bar.update)
+            progress = tqdm(desc=name, total=len(blocks), unit=" blocks", leave=False, disable=None)
+            with progress:
+                rows, dimensions, spectra = analyse(model, blocks, args.tau, progress.update)
             panels[name] = rows
+            all_rows += [dict(checkpoint=name, **row) for row in rows]
             all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
             all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
             print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
-        all_rows = [dict(checkpoint=name, **row) for name, rows in panels.items() for row in rows]
         write_csv(os.path.join(folder, "mask_dimensions.csv"), all_dimensions)
         np.savez_compressed(os.path.join(folder, "spectra.npz"), **all_spectra)
         draw(os.path.join(folder, "ranks.png"), panels, args.tau[0])

@@ -1,8 +1,9 @@
 """fairseq, the engine: all that this package uses of it, imported in one place and quietly.
 
-On import, fairseq configures the root logger and prints warnings, which must not reach a program that only uses the
-hub; and on some Pythons it cannot be imported at all, which is then said in one line. fairseq's own commands, which
-have imported it before, are left as they are. What is hooked into them is in `maelm_fairseq.training`.
+On import, fairseq configures the root logger and prints warnings, which must not reach a program
+that only uses the hub. On some Pythons it cannot be imported at all, which is then reported in one
+line. fairseq's own commands, which have imported it before, are left as they are. What is hooked
+into them is in `maelm_fairseq.training`.
 """
 
 import contextlib
@@ -16,8 +17,9 @@ from .base.errors import InstallationError
 @contextlib.contextmanager
 def undisturbed():
     """Imports within the block leave logging and warning filters as they were."""
-    root, disabled = logging.getLogger(), logging.root.manager.disable
+    root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
+    disabled = root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
@@ -51,10 +53,15 @@ try:
         from fairseq.optim.fp16_optimizer import FP16Optimizer
         from fairseq.tasks import FairseqTask, register_task
         from fairseq.trainer import Trainer
-except Exception as error:  # a mutable default, a missing module, a broken extension: the type differs
-    (major, minor), (reason, *_) = sys.version_info[:2], str(error).splitlines() or [""]
-    works = "ve-fairseq, the same code for newer Pythons" if sys.version_info >= (3, 11) else "fairseq==0.12.2"
+except Exception as error:  # a mutable default, a missing module, a broken extension: types differ
+    major, minor = sys.version_info[:2]
+    lines = str(error).splitlines() or [""]
+    reason = f"{type(error).__name__}: {lines[0]}"
+    works = "fairseq==0.12.2"
+    if sys.version_info >= (3, 11):
+        works = "ve-fairseq, the same code for newer Pythons"
     raise InstallationError(
-        f"fairseq does not work on this Python {major}.{minor} ({type(error).__name__}: {reason}): run `make install`, "
-        f"or `pip install -c constraints.txt .` in a new virtual environment, which installs {works}"
+        f"fairseq does not work on this Python {major}.{minor} ({reason}): "
+        "run `make install`, or `pip install -c constraints.txt .` in a new virtual environment, "
+        f"which installs {works}"
     ) from None

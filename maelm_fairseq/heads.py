@@ -13,7 +13,10 @@ from .state_dicts import HEADS, weights_of
 
 
 def alignment(x):
-    """Of the vocabulary, in numbers: a GPU multiplies half-precision matrices of other sizes several times slower."""
+    """The number that the size of the vocabulary should be a multiple of, on the device of `x`.
+
+    A GPU multiplies half-precision matrices of other sizes several times slower.
+    """
     return 1 if x.device.type == "cpu" else 8
 
 
@@ -29,14 +32,20 @@ class LMHead(nn.Module):
     def forward(self, x, embedding):
         """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""
         x = self.norm(F.gelu(self.dense(x)))
-        more = -len(embedding) % alignment(x)
-        if not more:
+        N = len(embedding)
+        missing = -N % alignment(x)
+        if not missing:
             return F.linear(x, embedding, self.bias)
-        return F.linear(x, F.pad(embedding, (0, 0, 0, more)), F.pad(self.bias, (0, more)))[..., : len(embedding)]
+        padded_embedding = F.pad(embedding, (0, 0, 0, missing))
+        padded_bias = F.pad(self.bias, (0, missing))
+        return F.linear(x, padded_embedding, padded_bias)[..., :N]
 
 
 class SequenceClassificationHead(RobertaClassificationHead):
-    """Reads `<s>`, (B, T, C) -> (B, outputs) logits or scores: dropout, linear, tanh, dropout, linear."""
+    """Reads `<s>`, (B, T, C) -> (B, outputs) logits or scores.
+
+    It consists of dropout, linear, tanh, dropout, linear.
+    """
 
     def __init__(self, width: int, outputs: int, dropout: float):
         super().__init__(width, width, outputs, "tanh", dropout)
@@ -74,37 +83,52 @@ class SpanHead(nn.Linear):
         return super().forward(x)
 
 
-# What --classification-pooling can be.
+# The choices of --classification-pooling.
 FIRST, MEAN = "first", "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 
 
 def only_head(heads):
-    """The name of the only one of `heads`, {name: module}; None if there is none; several are refused."""
+    """The name of the only one of `heads`, {name: module}; None if there is none.
+
+    Several are refused.
+    """
     if len(heads) > 1:
-        raise UsageError(f"the checkpoint has the heads {', '.join(heads)}, expected one; save it with one of them")
+        raise UsageError(
+            f"the checkpoint has the heads {', '.join(heads)}, expected one; "
+            "save it with one of them"
+        )
     return next(iter(heads), None)
 
 
 def build_heads(weights, cfg):
-    """The heads that the weights of a model, a state dict, show, newly initialised: {name: module}.
+    """The heads whose weights are in a model's state dict, newly initialised: {name: module}.
 
     The `classification_pooling` of `cfg`, a `config.MaeLmConfig`, is that of all of them.
 
     Raises ValueError: the weights are of no head that is known
     """
     heads = {}
-    for name in dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS)):
-        shapes = {key: tuple(weight.shape) for key, weight in weights_of(weights, HEADS + name).items()}
+    names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS))
+    for name in names:
+        shapes = shapes_of(weights_of(weights, HEADS + name))
         width = cfg.encoder_embed_dim
-        (outputs, *_) = shapes.get("out_proj.bias") or (0,)
+        bias_shape = shapes.get("out_proj.bias") or (0,)
+        outputs = bias_shape[0]
         if shapes.keys() == {"weight", "bias"}:
             head = SpanHead(width)
         elif shapes.keys() == {"out_proj.weight", "out_proj.bias"}:
             head = TokenClassificationHead(width, outputs, cfg.pooler_dropout)
         else:
             head = POOLING[str(cfg.classification_pooling)](width, outputs, cfg.pooler_dropout)
-        if shapes != {key: tuple(weight.shape) for key, weight in head.state_dict().items()}:
-            raise UsageError(f"head {name!r} is of a kind that this version does not know: update maelm_fairseq")
+        if shapes != shapes_of(head.state_dict()):
+            raise UsageError(
+                f"head {name!r} is of a kind that this version does not know: update maelm_fairseq"
+            )
         heads[name] = head
     return heads
+
+
+def shapes_of(weights):
+    """The shapes of the weights of a state dict, {name: tuple}."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -22,7 +22,14 @@ from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .checkpoints.facts import Facts, facts_of
 from .config import check_positions
 from .data.batches import batches_of_similar_length
-from .finetuning.windows import WindowSizes, best_in_window, best_of, is_empty, log_probabilities, pieces_of
+from .finetuning.windows import (
+    WindowSizes,
+    best_in_window,
+    best_of,
+    is_empty,
+    log_probabilities,
+    pieces_of,
+)
 from .heads import SpanHead, TokenClassificationHead, only_head
 from .vocabulary import read_vocabulary, word_starts
 
@@ -35,7 +42,8 @@ class Answer(NamedTuple):
 
     text: str  # empty where the model finds no answer
     start: int  # its first character in the context
-    score: float  # the probability, in its window, that it starts and ends there, or that there is no answer
+    # The probability, in its window, that it starts and ends there, or that there is no answer.
+    score: float
 
 
 def from_pretrained(checkpoint, data=None):
@@ -43,7 +51,8 @@ def from_pretrained(checkpoint, data=None):
 
     Args:
         checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
-        data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`; None: the folder of the checkpoint
+        data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`;
+            None: the folder of the checkpoint
     Returns: `MaeLm`, in evaluation mode on the CPU
     Raises:
         FileNotFoundError: the checkpoint or its vocabulary does not exist
@@ -51,11 +60,18 @@ def from_pretrained(checkpoint, data=None):
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     if not os.path.exists(checkpoint_file):
-        raise MissingFileError(f"{checkpoint_file}: not found, expected a checkpoint, or a folder with one")
-    folder = os.path.dirname(checkpoint_file) or "." if data is None else os.fspath(data)
-    path = os.path.join(folder, "dict.txt")
-    if data is None and not os.path.isfile(path):
-        raise MissingFileError(f"{path}: not found: pass data=, the folder with the vocabulary it was trained with")
+        raise MissingFileError(
+            f"{checkpoint_file}: not found, expected a checkpoint, or a folder with one"
+        )
+    if data is None:
+        folder = os.path.dirname(checkpoint_file) or "."
+        path = os.path.join(folder, "dict.txt")
+        if not os.path.isfile(path):
+            raise MissingFileError(
+                f"{path}: not found: pass data=, the folder with the vocabulary it was trained with"
+            )
+    else:
+        folder = os.fspath(data)
     dictionary, tokenizer = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
@@ -101,10 +117,11 @@ class MaeLm:
         Returns: int64 (T,); for lists (B, T), padded at the end
         Raises:
             ValueError: an empty list, or lists of different lengths
-            TypeError: not a string or a list of strings, or `text` and `pair` are not of the same kind
+            TypeError: not a string or a list of strings, or `text` and `pair` are not of the same
+                kind
         """
         limit = self.model.max_positions() if truncate else None
-        rows = [self._tokens(*both, limit) for both in text_pairs(text, pair)]
+        rows = [self._tokens(first, second, limit) for first, second in text_pairs(text, pair)]
         if not rows:
             raise UsageError("an empty list, expected at least one text")
         return rows[0] if isinstance(text, str) else self._padded(rows)
@@ -122,8 +139,10 @@ class MaeLm:
             TypeError: not a tensor of integers of one or two dimensions
             ValueError: no tokens of this vocabulary
         """
-        rows, decode = self._checked(tokens).tolist(), self.tokenizer.decode
-        return [decode(row) for row in rows] if tokens.dim() == 2 else decode(rows)
+        numbers = self._checked(tokens).tolist()
+        if tokens.dim() == 1:
+            return self.tokenizer.decode(numbers)
+        return [self.tokenizer.decode(row) for row in numbers]
 
     def _padded(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
@@ -131,29 +150,40 @@ class MaeLm:
 
     def _checked(self, tokens):
         """Tokens as int64; refuses what is no tensor of tokens of this vocabulary."""
-        if not isinstance(tokens, torch.Tensor) or tokens.dtype not in INTEGERS or tokens.dim() not in (1, 2):
-            raise TypeError("tokens must be a tensor of integers, (T,) or (B, T), as encode() returns")
-        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(self.dictionary):
-            raise UsageError(
-                f"tokens from {int(tokens.min())} to {int(tokens.max())}, expected 0 to {len(self.dictionary) - 1}: "
-                "use tokens of this model's vocabulary"
+        is_tensor = isinstance(tokens, torch.Tensor)
+        if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in (1, 2):
+            raise TypeError(
+                "tokens must be a tensor of integers, (T,) or (B, T), as encode() returns"
             )
+        if tokens.numel():
+            least, most = int(tokens.min()), int(tokens.max())
+            last = len(self.dictionary) - 1
+            if least < 0 or most > last:
+                raise UsageError(
+                    f"tokens from {least} to {most}, expected 0 to {last}: "
+                    "use tokens of this model's vocabulary"
+                )
         return tokens.long()
 
     def _lengths(self, rows):
         """Tokens (B, T) -> how many of each row are no padding, (B,).
 
-        Padding elsewhere than at the end is refused: it would silently shift positions and features.
+        Padding anywhere but at the end is refused: it would silently shift positions and features.
         """
-        real = rows.ne(self.dictionary.pad())
+        pad = self.dictionary.pad()
+        real = rows.ne(pad)
         lengths = real.sum(1)
         at_the_end = torch.arange(rows.size(1), device=rows.device) < lengths[:, None]
         if not rows.numel() or not lengths.all() or not real.equal(at_the_end):
-            pad = self.dictionary.pad()
-            raise UsageError(f"expected tokens in each row and padding (token {pad}) at the end only, as from encode()")
+            raise UsageError(
+                f"expected tokens in each row and padding (token {pad}) at the end only, "
+                "as from encode()"
+            )
         return lengths
 
-    def _check_length(self, length, text="the text", fix="shorten it, split it, or add truncate=True"):
+    def _check_length(
+        self, length, text="the text", fix="shorten it, split it, or add truncate=True"
+    ):
         check_positions(length, self.model.max_positions(), f"{text} has {length} tokens", fix)
 
     @torch.no_grad()
@@ -161,41 +191,49 @@ class MaeLm:
         """Runs the encoder on batches of similar length of tokens (B, T), padded at the end only.
 
         Yields:
-            the numbers of n rows (n,); which tokens of theirs are padding (n, t); layers 0 to L, a list of (n, t, C)
+            the numbers of n rows (n,); which of their tokens are padding (n, t);
+            layers 0 to L, a list of (n, t, C)
         """
         lengths = self._lengths(tokens)
         longest = int(lengths.argmax())
         self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
-            part, hidden = tokens[rows, : int(lengths[rows].max())].to(self.device), []
-            padding = part.eq(self.dictionary.pad())
-            self.model.forward_encoder(part, padded=bool(padding.any()), hidden=hidden)
+            batch = tokens[rows, : int(lengths[rows].max())].to(self.device)
+            padding = batch.eq(self.dictionary.pad())
+            hidden = []
+            self.model.forward_encoder(batch, padded=bool(padding.any()), hidden=hidden)
             yield rows, padding, hidden
 
     def extract_features(self, texts, all_layers=False, truncate=False):
         """The encoder's features of each token.
 
         Args:
-            texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T), padded at the end only
+            texts: a string or a list of B strings; or tokens from `encode`, (T,) or (B, T), padded
+                at the end only
             all_layers: return layers 0 (the embeddings) to L instead of the last one
             truncate: cut longer texts to the model's positions
-        Returns: (T, C), or (B, T, C) with zeros at padding, on the model's device; with `all_layers` (L + 1, ...)
+        Returns: (T, C), or (B, T, C) with zeros at padding, on the model's device; with
+            `all_layers` (L + 1, ...)
         """
         tokens = self._given(texts, truncate)
         batch = tokens if tokens.dim() == 2 else tokens[None]
-        weight, layers = self.model.embed_tokens.weight, len(self.model.encoder.layers) + 1 if all_layers else 1
+        weight = self.model.embed_tokens.weight
+        layers = len(self.model.encoder.layers) + 1 if all_layers else 1
         features = weight.new_zeros(layers, *batch.shape, weight.size(1))
         for rows, padding, hidden in self.layers(batch):
-            features[:, rows, : padding.size(1)] = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
+            of_batch = torch.stack(hidden[-layers:]).masked_fill(padding[..., None], 0)
+            features[:, rows, : padding.size(1)] = of_batch
         features = features if all_layers else features[0]
         return features if tokens.dim() == 2 else features.squeeze(-3)
 
     def _given(self, texts, truncate):
         """Tokens, (T,) or (B, T), of texts; or the tokens that were given instead."""
-        return self._checked(texts) if isinstance(texts, torch.Tensor) else self.encode(texts, truncate=truncate)
+        if isinstance(texts, torch.Tensor):
+            return self._checked(texts)
+        return self.encode(texts, truncate=truncate)
 
     def embed(self, texts, truncate=False, normalize=False, layer=None):
-        """One vector for each text: the mean of a layer over all tokens, `<s>` and `</s>` among them.
+        """One vector for each text: the mean of a layer over all tokens, `<s>` and `</s>` included.
 
         Args:
             texts, truncate: as for `extract_features`
@@ -208,18 +246,20 @@ class MaeLm:
         if layer not in range(last + 1):
             raise UsageError(f"layer {layer} must be from 0 to {last}, the layers of the encoder")
         tokens = self._given(texts, truncate)
-        batch, weight = tokens if tokens.dim() == 2 else tokens[None], self.model.embed_tokens.weight
+        batch = tokens if tokens.dim() == 2 else tokens[None]
+        weight = self.model.embed_tokens.weight
         vectors = weight.new_zeros(len(batch), weight.size(1), dtype=torch.float32)
         for rows, padding, hidden in self.layers(batch):
             features = hidden[layer].float().masked_fill(padding[..., None], 0)
             vectors[rows] = features.sum(1) / (~padding).sum(1, keepdim=True)
-        vectors = F.normalize(vectors, dim=1) if normalize else vectors
+        if normalize:
+            vectors = F.normalize(vectors, dim=1)
         return vectors if tokens.dim() == 2 else vectors[0]
 
     def words(self, text):
         """The words of a text: list of strings.
 
-        White space separates them; where a script has none, each piece is one, as `base.words` says.
+        White space separates them; in scripts without it, each piece is a word: see `base.words`.
         """
         return [text[begin:end] for begin, end in word_places(self.tokenizer, checked(text))]
 
@@ -233,12 +273,16 @@ class MaeLm:
             features: (W, C); nan for a word that is normalised to nothing
         """
         words = self.words(text)
-        tokens = self.tokenizer.encode_words(words)
-        whole = [self.dictionary.bos(), *chain.from_iterable(tokens), self.dictionary.eos()]
-        self._check_length(len(whole), fix="shorten it or split it")
-        features = self.extract_features(torch.tensor(whole))[1:-1]
-        rows = [pieces.mean(0) for pieces in features.split([len(word) for word in tokens])]
-        return words, torch.stack(rows) if rows else features
+        pieces_of_words = self.tokenizer.encode_words(words)
+        pieces = chain.from_iterable(pieces_of_words)
+        tokens = [self.dictionary.bos(), *pieces, self.dictionary.eos()]
+        self._check_length(len(tokens), fix="shorten it or split it")
+        features = self.extract_features(torch.tensor(tokens))[1:-1]
+        if not words:
+            return words, features
+        counts = [len(pieces) for pieces in pieces_of_words]
+        means = [of_word.mean(0) for of_word in features.split(counts)]
+        return words, torch.stack(means)
 
     def _head(self):
         """The head of fine-tuning."""
@@ -249,78 +293,101 @@ class MaeLm:
 
     @torch.no_grad()
     def _logits(self, head, rows):
-        """The float32 logits of n texts (T_i,) on the CPU: a list of n, (classes,) each, or (T_i, classes)."""
+        """The float32 logits of n texts (T_i,) on the CPU.
+
+        Returns: a list of n, (classes,) each, or (T_i, classes)
+        """
+        if not rows:
+            return []
         logits = [None] * len(rows)
-        for numbers, padding, hidden in self.layers(self._padded(rows)) if rows else ():
-            output = head(hidden[-1], padding=padding).float().cpu()
-            for i, row, real in zip(numbers.tolist(), output, ~padding.cpu()):
-                logits[i] = row[real] if row.dim() == 2 else row
+        for numbers, padding, hidden in self.layers(self._padded(rows)):
+            outputs = head(hidden[-1], padding=padding).float().cpu()
+            for i, output, real in zip(numbers.tolist(), outputs, ~padding.cpu()):
+                logits[i] = output[real] if output.dim() == 2 else output
         return logits
 
     def predict(self, texts, pairs=None):
-        """The predictions of a fine-tuned head. Texts longer than the model has positions are cut as in training.
+        """The predictions of a fine-tuned head.
+
+        Texts longer than the model has positions are cut as in training.
 
         Args:
-            texts: a string, or a list of n strings; for a head for tokens, white space separates words, and a text may
-                also be a list of its words
+            texts: a string, or a list of n strings; for a head for tokens, white space separates
+                words, and a text may also be a list of its words
             pairs: for a head fine-tuned on pairs, the second text or a list of n
         Returns:
-            {label: probability}, or a float from a head of regression; from a head for tokens a list with (word, label)
-            for each word. For a list of texts, a list of n of them
+            {label: probability}, or a float from a head of regression; from a head for tokens a
+            list with (word, label) for each word. For a list of texts, a list of n of them
         """
         head = self._head()
-        if isinstance(head, TokenClassificationHead):
-            texts = texts if isinstance(texts, str) else [" ".join(each) if is_words(each) else each for each in texts]
-        checked = text_pairs(texts, pairs)
+        is_tagger = isinstance(head, TokenClassificationHead)
+        if is_tagger and not isinstance(texts, str):
+            texts = [" ".join(text) if is_words(text) else text for text in texts]
+        rows = text_pairs(texts, pairs)
         if isinstance(head, SpanHead):
             raise UsageError(
                 "the head was fine-tuned on questions: call answer(question, context), or let "
                 "recipes/finetune_squad.sh answer a test.json"
             )
         labels = self.facts.classes(head.out_proj.out_features)
-        if self.facts.of_sentences and (self.facts.texts == 2) != (pairs is not None):
-            right = "pairs of texts: call predict(texts, pairs)", "single texts: call predict(texts)"
-            raise UsageError(f"the head was fine-tuned on {right[pairs is not None]}")
-        if isinstance(head, TokenClassificationHead) and pairs is not None:
-            raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
-        if isinstance(head, TokenClassificationHead):
-            predictions = [self._tag(text.split(), head, labels) for text, _ in checked]
+        self._check_pairs(is_tagger, pairs is not None)
+        if is_tagger:
+            predictions = [self._tag(text.split(), head, labels) for text, _ in rows]
         else:
-            limit = self.model.max_positions()
-            logits = self._logits(head, [self._tokens(*both, limit) for both in checked])
-            if labels is None:
-                mean, deviation = self.facts.units or (0.0, 1.0)
-                predictions = [x.item() * deviation + mean for x in logits]
-            else:
-                predictions = [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
+            predictions = self._classify(rows, head, labels)
         return predictions[0] if isinstance(texts, str) else predictions
+
+    def _check_pairs(self, is_tagger, are_pairs):
+        """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
+        if self.facts.of_sentences and are_pairs != (self.facts.texts == 2):
+            if are_pairs:
+                right = "single texts: call predict(texts)"
+            else:
+                right = "pairs of texts: call predict(texts, pairs)"
+            raise UsageError(f"the head was fine-tuned on {right}")
+        if is_tagger and are_pairs:
+            raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
+
+    def _classify(self, rows, head, labels):
+        """{label: probability} of each (text, pair), or where there are no labels a float."""
+        limit = self.model.max_positions()
+        logits = self._logits(head, [self._tokens(text, pair, limit) for text, pair in rows])
+        if labels is None:
+            mean, deviation = self.facts.units or (0.0, 1.0)
+            return [x.item() * deviation + mean for x in logits]
+        return [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
 
     def _tag(self, words, head, labels):
         """The most probable label of each word: list of (word, label)."""
         tags = []
-        for tokens, starts in word_sequences(self.tokenizer, words, self.model.max_positions()):
+        limit = self.model.max_positions()
+        for tokens, starts in word_sequences(self.tokenizer, words, limit):
             (logits,) = self._logits(head, [torch.tensor(tokens)])
             tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
         return list(zip(words, tags))
 
     def answer(self, questions, contexts):
-        """The answers of a head that was fine-tuned on questions, as in SQuAD; a long context is read in windows.
+        """The answers of a head that was fine-tuned on questions, as in SQuAD.
+
+        A long context is read in windows.
 
         Args:
             questions: a string, or a list of n strings
             contexts: the text that has the answer, or a list of n
         Returns: `Answer`; for lists, a list of n
         """
-        both = text_pairs(questions, contexts)
+        pairs = text_pairs(questions, contexts)
         head = self._head()
         if not isinstance(head, SpanHead):
             raise UsageError("the head was not fine-tuned on questions: call predict(texts)")
-        answers = [self._answer(head, question, context) for question, context in both]
+        answers = [self._answer(head, question, context) for question, context in pairs]
         return answers[0] if isinstance(questions, str) else answers
 
     def _answer(self, head, question, context):
-        sizes, pieces = WindowSizes(self.model.max_positions()), pieces_of(self.tokenizer, context)
-        windows = list(sizes.windows(self.tokenizer.spans(question)[0], pieces.tokens))
+        sizes = WindowSizes(self.model.max_positions())
+        pieces = pieces_of(self.tokenizer, context)
+        question_tokens = self.tokenizer.spans(question)[0]
+        windows = list(sizes.windows(question_tokens, pieces.tokens))
         rows = [torch.tensor(window.tokens) for window in windows]
         candidates = []
         for row, logits, window in zip(rows, self._logits(head, rows), windows):
@@ -335,14 +402,16 @@ class MaeLm:
     def fill_mask(self, text, topk=5):
         """Predicts each `<mask>` as in pretraining: with the mask left out of the encoder.
 
-        Only pieces are candidates: probabilities are renormalised without special symbols and `<mask>`, to a sum of 1.
+        Only pieces are candidates: probabilities are renormalised without special symbols and
+        `<mask>`, to a sum of 1.
 
         Args:
             text: a string with one `<mask>` or more
             topk: number of candidates
         Returns: for each mask a list of (piece, probability), the most probable first
         """
-        topk, candidates = int(operator.index(topk)), len(self.dictionary) - self.dictionary.nspecial - 1
+        topk = int(operator.index(topk))
+        candidates = len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self._tokens(checked(text)).to(self.device)
@@ -351,31 +420,42 @@ class MaeLm:
         if not len(masked):
             raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be predicted")
         logits = self._predict_masked(tokens[None], masked[None])
-        logits[..., [*range(self.dictionary.nspecial), self.mask]] = float("-inf")  # no candidates
+        no_candidates = [*range(self.dictionary.nspecial), self.mask]
+        logits[..., no_candidates] = float("-inf")
         best = logits[0].softmax(-1).topk(topk)
-        return [
-            [(self.tokenizer.show(i), p) for i, p in zip(row, probabilities)]
-            for row, probabilities in zip(best.indices.tolist(), best.values.tolist())
-        ]
+        answers = []
+        for row, probabilities in zip(best.indices.tolist(), best.values.tolist()):
+            pieces = [self.tokenizer.show(token) for token in row]
+            answers.append(list(zip(pieces, probabilities)))
+        return answers
 
     def _predict_masked(self, tokens, masked):
-        """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), without padding, masked as in pretraining."""
+        """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), masked as in pretraining.
+
+        The tokens have no padding.
+        """
         if self.model.lm_head is None:
-            raise UsageError("the checkpoint is fine-tuned and has no decoder: predict masks with a pretrained one")
-        tokens, M = tokens.scatter(1, masked, self.mask), masked.size(1)
+            raise UsageError(
+                "the checkpoint is fine-tuned and has no decoder: "
+                "predict masks with a pretrained one"
+            )
+        M = masked.size(1)
+        tokens = tokens.scatter(1, masked, self.mask)
         is_seen = torch.ones_like(tokens, dtype=torch.bool).scatter(1, masked, False)
         seen = is_seen.nonzero()[:, 1].view(len(tokens), -1)
         if self.masks_in_encoder:
             # Predicted positions come last, as in pretraining.
-            seen, masked = torch.cat([seen, masked], dim=1), masked[:, :0]
+            seen = torch.cat([seen, masked], dim=1)
+            masked = masked[:, :0]
         return self.model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
 
     @torch.no_grad()
     def score(self, texts, within_words=True, truncate=False):
         """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
 
-        Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except those of the same
-        word on its right, which would give it away (PLL-word-l2r of Kauf and Ivanova, 2023).
+        Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except
+        those of the same word on its right, which would give it away (PLL-word-l2r of Kauf and
+        Ivanova, 2023).
 
         Args:
             texts: a string or a list of B strings, in which nothing is a symbol: `<mask>` is text
@@ -385,26 +465,40 @@ class MaeLm:
         """
         limit = self.model.max_positions() if truncate else None
         tokens, sizes = self.tokenizer.encode_lines([text for text, _ in text_pairs(texts)])
-        parts = (tokens[end - size : end].tolist() for size, end in zip(sizes, sizes.cumsum()))
-        rows = [torch.tensor(sequence([part], limit)[0]) for part in parts]
-        starts, variants = word_starts(self.dictionary) if within_words else None, {}
+        rows = []
+        for size, end in zip(sizes, sizes.cumsum()):
+            part = tokens[end - size : end].tolist()
+            rows.append(torch.tensor(sequence([part], limit)[0]))
+        places_by_shape = self._places_to_score(rows, within_words)
+        bits = torch.zeros(len(rows), dtype=torch.float64)
+        total = sum(len(row) - 2 for row in rows)
+        bar = tqdm(desc="score", total=total, unit=" tokens", leave=False, disable=None)
+        for (T, M), places in places_by_shape.items():  # equally long: no batch has padding
+            for batch in torch.tensor(places).split(max(1, BATCH_TOKENS // T)):
+                bar.update(len(batch))
+                numbers, first = batch[:, 0], batch[:, 1:]
+                tokens = torch.stack([rows[number] for number in numbers]).to(self.device)
+                masked = (first + torch.arange(M)).to(self.device)
+                logits = self._predict_masked(tokens, masked)[:, 0].float()
+                targets = tokens.gather(1, masked[:, :1])[:, 0]
+                losses = F.cross_entropy(logits, targets, reduction="none")
+                bits.index_add_(0, numbers, losses.double().cpu() / math.log(2))
+        bar.close()
+        scores = [(text_bits, len(row) - 2) for text_bits, row in zip(bits.tolist(), rows)]
+        return scores[0] if isinstance(texts, str) else scores
+
+    def _places_to_score(self, rows, within_words):
+        """Where to put masks in texts (T_i,), so that each token is once the first one masked.
+
+        Returns: {(T, M): [(number of the text of T tokens, first of the M tokens to mask)]}
+        """
+        starts = word_starts(self.dictionary) if within_words else None
+        places = {}
         for number, row in enumerate(rows):
             self._check_length(len(row), f"text {number + 1} of {len(rows)}")
             for first in range(1, len(row) - 1):
                 end = first + 1
                 while within_words and end < len(row) - 1 and not starts[row[end]]:
                     end += 1
-                variants.setdefault((len(row), end - first), []).append((number, first))
-        bits = torch.zeros(len(rows), dtype=torch.float64)
-        bar = tqdm(desc="score", total=sum(len(row) - 2 for row in rows), unit=" tokens", leave=False, disable=None)
-        for (T, M), places in variants.items():  # equally long, so that no batch has padding
-            for batch in torch.tensor(places).split(max(1, BATCH_TOKENS // T)):
-                bar.update(len(batch))
-                tokens = torch.stack([rows[number] for number in batch[:, 0]]).to(self.device)
-                masked = (batch[:, 1:] + torch.arange(M)).to(self.device)
-                logits = self._predict_masked(tokens, masked)[:, 0].float()
-                losses = F.cross_entropy(logits, tokens.gather(1, masked[:, :1])[:, 0], reduction="none")
-                bits.index_add_(0, batch[:, 0], losses.double().cpu() / math.log(2))
-        bar.close()
-        scores = [(total, len(row) - 2) for total, row in zip(bits.tolist(), rows)]
-        return scores[0] if isinstance(texts, str) else scores
+                places.setdefault((len(row), end - first), []).append((number, first))
+        return places

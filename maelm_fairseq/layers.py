@@ -1,7 +1,9 @@
-"""The Transformer of encoder and decoder: post-LN layers, learned positions, relative position bias.
+"""The Transformer of encoder and decoder.
 
-Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T), M masks that enter in
-front of a later layer, C width, H heads.
+It has post-LN layers, learned positions and a relative position bias.
+
+Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T),
+M masks that enter before a later layer, C width, H heads.
 """
 
 import math
@@ -16,15 +18,21 @@ from .cpu_kernels import Dropout, stream_attention
 from .precision import matmul_dtype
 from .streams import Stream, last_of
 
-AUTHORS, T5 = "authors", "t5"
-ALIGNMENT = 8  # of the rows of an attention bias, in numbers
+# The choices of --relative-position-buckets.
+AUTHORS = "authors"
+T5 = "t5"
 BUCKETS = [AUTHORS, T5]
 
+ALIGNMENT = 8  # of the rows of an attention bias, in numbers
 
-def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
+
+def relative_position_bucket(
+    distance: np.ndarray, num_buckets: int, max_distance: int
+) -> np.ndarray:
     """The bucket of each distance `p_j - p_i`: exact for short ones, then logarithmic.
 
-    As in the authors' release, github.com/yumeng5/MAE-LM, but independent of the number of positions.
+    As in the authors' release, github.com/yumeng5/MAE-LM, but independent of the number of
+    positions.
 
     Args:
         distance: integers, any shape
@@ -42,25 +50,40 @@ def relative_position_bucket(distance: np.ndarray, num_buckets: int, max_distanc
 
 
 def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet; see `relative_position_bucket`.
+    """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet.
 
-    Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for positive distances
+    The arguments are those of `relative_position_bucket`.
+
+    Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for
+        positive distances
     """
     half = num_buckets // 2
     exact = half // 2
     n = np.abs(distance)
     share = np.log(np.maximum(n, exact) / exact) / math.log(max_distance / exact)
-    far = exact + (share * (half - exact) + 1e-9).astype(np.int64)  # the logarithm may be just below a whole number
+    # The logarithm may be just below a whole number.
+    far = exact + (share * (half - exact) + 1e-9).astype(np.int64)
     return np.where(n < exact, n, np.minimum(half - 1, far)) + half * (distance > 0)
 
 
 class RelativePositionBias(nn.Module):
-    """A learned bias for each head and bucket of distances, added to the attention logits of every layer."""
+    """A learned bias for each head and bucket of distances.
 
-    def __init__(self, num_buckets: int, max_distance: int, heads: int, max_positions: int, buckets: str = AUTHORS):
+    It is added to the attention logits of every layer.
+    """
+
+    def __init__(
+        self,
+        num_buckets: int,
+        max_distance: int,
+        heads: int,
+        max_positions: int,
+        buckets: str = AUTHORS,
+    ):
         super().__init__()
         self.table = nn.Embedding(num_buckets, heads)
-        self.max_positions, self.buckets = max_positions, buckets
+        self.max_positions = max_positions
+        self.buckets = buckets
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
         function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
         bucket = torch.from_numpy(function(distances, num_buckets, max_distance))
@@ -68,30 +91,39 @@ class RelativePositionBias(nn.Module):
 
     @torch.no_grad()
     def init_local_heads(self):
-        """Makes half of the heads prefer the left or the right neighbour, alternately and with decreasing sharpness.
+        """Makes half of the heads prefer the left or the right neighbour, alternately.
 
-        The other heads attend uniformly, as at BERT's initialisation: `<s>` must see the whole text.
+        The preference is less sharp from each pair of heads to the next. The other heads attend
+        uniformly, as at BERT's initialisation: `<s>` must see the whole text.
         """
         num_buckets, heads = self.table.weight.shape
-        head, number, half = torch.arange(heads // 2), torch.arange(num_buckets), num_buckets // 2
+        half = num_buckets // 2
+        head = torch.arange(heads // 2)
+        number = torch.arange(num_buckets)
         offset = number - (half - 1)  # how many buckets to the right of distance 0
         if self.buckets == T5:
             offset = torch.where(number < half, -number, number - half)
-        side, slope = 2 * (head % 2) - 1, 2.0 ** (1 - head // 2)
+        side = 2 * (head % 2) - 1
+        slope = 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
     def forward(self, queries, keys):
         """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
-        # The gradient of a bucket sums many small terms over pairs of positions, which half precision would lose.
+        # The gradient of a bucket sums many small terms over pairs of positions, which half
+        # precision would lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
         distance = keys[:, None, :] - queries[:, :, None] + self.max_positions
         # Gathered head by head: its backward is one index_add_ instead of a scatter of rows.
-        return by_distance.index_select(1, distance.flatten()).view(len(by_distance), *distance.shape).transpose(0, 1)
+        bias = by_distance.index_select(1, distance.flatten())
+        return bias.view(len(by_distance), *distance.shape).transpose(0, 1)
 
 
 class Attention(nn.Module):
-    """Multi-head attention: each stream of rows attends to rows of its own, with the same projections."""
+    """Multi-head attention of streams of rows, each of which attends to rows of its own.
+
+    All have the same projections.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -104,16 +136,26 @@ class Attention(nn.Module):
     def forward(self, x, streams):
         """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        queries = self.query(last(x, sum(stream.queries for stream in streams))).unflatten(-1, (self.heads, -1))
+        Q = sum(stream.queries for stream in streams)
+        queries = self.query(last(x, Q)).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
-        return self.out(stream_attention(queries, key_value, streams, dropout).flatten(2))
+        attended = stream_attention(queries, key_value, streams, dropout)
+        return self.out(attended.flatten(2))
 
 
 class TransformerLayer(nn.Module):
     """Post-LN layer as in BERT: attention, residual, LayerNorm, GELU FFN, residual, LayerNorm."""
 
-    def __init__(self, width: int, ffn_width: int, heads: int, dropout: float, attention_dropout: float, eps: float):
+    def __init__(
+        self,
+        width: int,
+        ffn_width: int,
+        heads: int,
+        dropout: float,
+        attention_dropout: float,
+        eps: float,
+    ):
         super().__init__()
         self.attention = Attention(width, heads, attention_dropout)
         self.attention_norm = nn.LayerNorm(width, eps)
@@ -126,7 +168,8 @@ class TransformerLayer(nn.Module):
         attended = self.attention(x, streams)
         y = self.attention_norm(last(x, attended.size(1)) + self.dropout(attended))
         expand, contract = self.ffn
-        return self.ffn_norm(y + self.dropout(contract(F.gelu(expand(y)))))
+        z = contract(F.gelu(expand(y)))
+        return self.ffn_norm(y + self.dropout(z))
 
 
 def last(x, count):
@@ -135,7 +178,10 @@ def last(x, count):
 
 
 class Masks(NamedTuple):
-    """Rows that enter a Transformer before its last layers: they attend to all rows, the others not to them."""
+    """Rows that enter a Transformer before its last layers.
+
+    They attend to all rows; the other rows do not attend to them.
+    """
 
     embedded: torch.Tensor  # (B, M, C)
     positions: torch.Tensor  # (B, M), -1 for padding
@@ -150,16 +196,21 @@ class Transformer(nn.Module):
 
     def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):
         super().__init__()
-        width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
-        num_buckets, max_distance = cfg.relative_position_num_buckets, cfg.relative_position_max_distance
+        width = cfg.encoder_embed_dim
+        heads = cfg.encoder_attention_heads
+        num_buckets = cfg.relative_position_num_buckets
         self.embed_positions = nn.Embedding(cfg.max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width, cfg.layer_norm_eps)
         self.dropout = Dropout(dropout)
         self.relative_bias = None
         if num_buckets and relative_bias:
+            max_distance = cfg.relative_position_max_distance
             buckets = str(cfg.relative_position_buckets)
-            self.relative_bias = RelativePositionBias(num_buckets, max_distance, heads, cfg.max_positions, buckets)
-        sizes = (width, cfg.encoder_ffn_embed_dim, heads, dropout, attention_dropout, cfg.layer_norm_eps)
+            self.relative_bias = RelativePositionBias(
+                num_buckets, max_distance, heads, cfg.max_positions, buckets
+            )
+        ffn_width = cfg.encoder_ffn_embed_dim
+        sizes = (width, ffn_width, heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(layers))
 
     def forward(self, x, positions, padded: bool, outputs=None, hidden=None, masks=None):
@@ -197,13 +248,15 @@ class Transformer(nn.Module):
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
     def stream(self, queries, keys, padded, dtype):
-        """The `Stream` of rows at the positions `queries` (B, Q), which attend to those at `keys` (B, T).
+        """The `Stream` of rows at positions `queries` (B, Q) that attend to those at `keys` (B, T).
 
-        Its bias is (B, H, Q, T) or (B, 1, 1, T), with rows that are ALIGNMENT numbers apart, or a multiple: PyTorch's
-        memory-efficient kernel would otherwise copy it in every layer, and keep the copies for the backward pass.
+        Its bias is (B, H, Q, T) or (B, 1, 1, T). From one of its rows to the next it is a multiple
+        of ALIGNMENT numbers: PyTorch's memory-efficient kernel would otherwise copy the bias in
+        every layer, and keep the copies for the backward pass.
         """
-        T, bias = keys.size(1), None
+        T = keys.size(1)
         keys = F.pad(keys, (0, -T % ALIGNMENT))
+        bias = None
         if self.relative_bias is not None:
             bias = self.relative_bias(queries, keys).to(dtype)
         if padded:
@@ -211,4 +264,6 @@ class Transformer(nn.Module):
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
-        return Stream(queries.size(1), T, None if bias is None else bias[..., :T])
+        if bias is not None:
+            bias = bias[..., :T]
+        return Stream(queries.size(1), T, bias)

@@ -1,6 +1,7 @@
 """The model: an encoder that reads visible tokens only, a decoder that puts the masks back.
 
-Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder, K predicted, C width, N vocabulary.
+Letters in shapes: B sequences, T tokens of a sequence, V visible to the encoder, M masked and not
+visible to it, K predicted, C width, N vocabulary.
 """
 
 import logging
@@ -20,41 +21,49 @@ from .state_dicts import fit_parts
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 logger = logging.getLogger(__name__)
-SHAPES = 64  # for which PyTorch compiles a function at most; its own limit is 8
+SHAPES = 64  # for so many at most PyTorch compiles a function; its own limit is 8
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
 class MaeLmModel(BaseFairseqModel):
     """MAE-LM (Meng et al., ICLR 2024, section 3 and Figure 2).
 
-    With the same weights and masks, loss and gradients agree with the authors' release, github.com/yumeng5/MAE-LM.
-    The dictionary has `<mask>`. Decoder and language-model head are built for pretraining only.
+    With the same weights and masks, loss and gradients agree with the authors' release,
+    github.com/yumeng5/MAE-LM. The dictionary has `<mask>`. Decoder and language-model head are
+    built for pretraining only.
     """
 
     def __init__(self, cfg, dictionary, pretraining: bool):
         super().__init__()
-        self.cfg = self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for `args`
+        self.cfg = cfg
+        self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for it
         self.shared_layers = cfg.decoder_layers if cfg.share_decoder_layers else 0
         self.pad = dictionary.pad()
         self.mask = dictionary.index(MASK)
+        N, C = len(dictionary), cfg.encoder_embed_dim
         seed = int(torch.randint(2**31, (), device="cpu"))
         with torch.random.fork_rng(devices=[]):
-            self.embed_tokens = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, self.pad)
+            self.embed_tokens = nn.Embedding(N, C, self.pad)
             self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
-            self.decoder = self.lm_head = None
+            self.decoder = None
+            self.lm_head = None
             if pretraining:
                 if cfg.decoder_layers and not cfg.share_decoder_layers:
                     dropout = cfg.decoder_dropout
-                    self.decoder = Transformer(cfg, cfg.decoder_layers, dropout, dropout, cfg.decoder_relative_bias)
-                self.lm_head = LMHead(cfg.encoder_embed_dim, len(dictionary), cfg.layer_norm_eps)
+                    relative_bias = cfg.decoder_relative_bias
+                    self.decoder = Transformer(
+                        cfg, cfg.decoder_layers, dropout, dropout, relative_bias
+                    )
+                self.lm_head = LMHead(C, N, cfg.layer_norm_eps)
             self.classification_heads = nn.ModuleDict()
             self._initialize(seed)
 
     def _initialize(self, seed):
-        """Initialises each module as BERT does, by random numbers of its own.
+        """Initialises each module as BERT does, from random numbers of its own.
 
-        Models of one seed then agree in all modules of the same name and shape, whatever else each of them has: an MLM
-        and MAE-LM start from the same encoder. A model on PyTorch's device `meta` gets its numbers later.
+        Models of one seed then agree in all modules of the same name and shape, whatever else each
+        of them has: an MLM and MAE-LM start from the same encoder. A model on PyTorch's device
+        `meta` gets its numbers later.
         """
         if self.embed_tokens.weight.is_meta:
             return
@@ -67,58 +76,62 @@ class MaeLmModel(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Builds the model for a task: with a decoder if the task has `needs_decoder = True`, else the encoder."""
+        """Builds the model for a task.
+
+        It has a decoder if the task has `needs_decoder = True`; otherwise it is the encoder.
+        """
         check_sizes(cfg)
         pretraining = getattr(task, "needs_decoder", False)
         if pretraining:
-            tokens = task.max_positions()
-            fix = "lower it, or raise --max-positions"
-            check_positions(tokens, cfg.max_positions, f"--tokens-per-sample {tokens}", fix)
-            settings = getattr(task, "mask_settings", None)
-            if cfg.decoder_layers == 0 and settings is not None and settings.encoder_mask_fraction < 1:
-                raise UsageError(
-                    f"--decoder-layers 0 needs --encoder-mask-fraction 1 (it is {settings.encoder_mask_fraction}): "
-                    "only a decoder can predict what the encoder does not see"
-                )
-            if cfg.decoder_layers == 0 and getattr(task.cfg, "encoder_mask_fade_updates", 0):
-                raise UsageError(
-                    f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {task.cfg.encoder_mask_fade_updates}: "
-                    "an MLM's encoder sees all masks to the end; make it 0"
-                )
-        if pretraining and cfg.share_decoder_layers and cfg.decoder_relative_bias:
-            logger.warning("--decoder-relative-bias does nothing with --share-decoder-layers: they have the encoder's")
+            _check_task(cfg, task)
         number = fingerprint(task.source_dictionary)
-        if task.state.state_dict.get(FINGERPRINT, number) != number:  # of the checkpoint that the task is loaded from
-            raise UsageError("the checkpoint was trained with another dict.txt: use the data that it was trained with")
+        # A task that was loaded from a checkpoint has the checkpoint's fingerprint.
+        if task.state.state_dict.get(FINGERPRINT, number) != number:
+            raise UsageError(
+                "the checkpoint was trained with another dict.txt: "
+                "use the data that it was trained with"
+            )
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
         return cls(cfg, task.source_dictionary, pretraining)
 
     def train(self, mode=True):
-        """PyTorch's; fairseq calls it at every update, where to look at each module is faster than to set its mode."""
+        """PyTorch's, unless all modules are in this mode.
+
+        fairseq calls it at every update. Looking at each module is faster than setting its mode.
+        """
         others = (module for module in self.modules() if module is not self)
-        has_mode = self.training is mode
-        if has_mode and all(each.training is mode and type(each).train is nn.Module.train for each in others):
+        if self.training is mode and all(_is_plainly_in(mode, module) for module in others):
             return self
         return super().train(mode)
 
     def compile_layers(self, **options):
-        """Has PyTorch compile layers and language-model head when they are called, for each shape of their input.
+        """Has PyTorch compile layers and language-model head, for each shape of their input.
 
-        Weights keep their names. `options` are those of `torch.compile`. Training and validation, and the last batches
-        of both, have shapes of their own; beyond SHAPES, layers are called without being compiled.
+        They are compiled when they are called. Weights keep their names. `options` are those of
+        `torch.compile`. Training and validation, and the last batches of both, have shapes of their
+        own; beyond SHAPES, layers are called without being compiled.
         """
         torch._dynamo.config.recompile_limit = SHAPES
         for module in self.modules():
             if isinstance(module, (TransformerLayer, LMHead)):
                 module.compile(dynamic=False, **options)
 
-    def forward(self, src_tokens, positions=None, masked_positions=None, num_predicted=None, padded=True,
-                features_only=False, classification_head_name=None, **unused):  # fmt: skip
+    def forward(
+        self,
+        src_tokens,
+        positions=None,
+        masked_positions=None,
+        num_predicted=None,
+        padded=True,
+        features_only=False,
+        classification_head_name=None,
+        **unused,
+    ):
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
         Args:
             src_tokens, positions, masked_positions, num_predicted, padded: of a
-                `masking.MaskedBatch`; positions None are 0, 1, 2, ...
+                `masking.MaskedBatch`; None for positions 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
         Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
@@ -131,20 +144,25 @@ class MaeLmModel(BaseFairseqModel):
             return head(encoded, padding=src_tokens.eq(self.pad)), None
         if self.lm_head is None:
             raise UsageError(
-                "this model was built without a decoder: a task that pretrains sets needs_decoder = True; others pass "
-                "features_only=True or classification_head_name"
+                "this model was built without a decoder: a task that pretrains sets "
+                "needs_decoder = True; others pass features_only=True or classification_head_name"
             )
         if self.decoder is None:
-            decoded = self.forward_shared(src_tokens, positions, masked_positions, num_predicted, padded)
+            decoded = self.forward_shared(
+                src_tokens, positions, masked_positions, num_predicted, padded
+            )
         else:
             encoded = self.forward_encoder(src_tokens, positions, padded)
-            decoded = self.forward_decoder(encoded, positions, masked_positions, num_predicted, padded)
+            decoded = self.forward_decoder(
+                encoded, positions, masked_positions, num_predicted, padded
+            )
         return self.lm_head(decoded, self.embed_tokens.weight)
 
     def forward_encoder(self, tokens, positions=None, padded=True, hidden=None):
         """(B, V) tokens at their original positions (B, V) -> (B, V, C); None for 0, 1, 2, ...
 
-        A list given as `hidden` receives the outputs of layers 0 (the embeddings) to L, (B, V, C) each.
+        A list given as `hidden` receives the outputs of layers 0 (the embeddings) to L, (B, V, C)
+        each.
         """
         if positions is None:
             positions = torch.arange(tokens.size(1), device=tokens.device)
@@ -152,34 +170,46 @@ class MaeLmModel(BaseFairseqModel):
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
-        """The paper's decoder: appends [MASK] to the encoder's output, and returns the predicted positions.
+        """The paper's decoder: appends [MASK] to the encoder's output, returns predicted positions.
 
-        Every row carries its position, so the order of rows is free: visible rows first, masked rows last. The
-        predicted rows are then the last K, and the last layer computes only those.
+        Every row carries its position, so the order of rows is free: visible rows first, masked
+        rows last. The predicted rows are then the last K, and the last layer computes only those.
 
         Args:
-            encoded: (B, V, C); positions: (B, V); masked_positions: (B, M); num_predicted: K
+            encoded: (B, V, C)
+            positions: (B, V)
+            masked_positions: (B, M)
+            num_predicted: K
         Returns: (B, K, C)
         """
-        x = torch.cat([encoded, self.embed_masks(masked_positions).to(encoded.dtype)], dim=1)
+        masks = self.embed_masks(masked_positions).to(encoded.dtype)
+        x = torch.cat([encoded, masks], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
-    def forward_shared(self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None):
-        """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads. An MLM has none.
+    def forward_shared(
+        self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None
+    ):
+        """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads.
 
-        The visible rows are computed as in `forward_encoder`, whatever is masked. The rows have the same order as in
-        `forward_decoder`, and here, too, the last layer computes only the predicted ones.
+        An MLM has none of them. The visible rows are computed as in `forward_encoder`, whatever is
+        masked. The rows have the same order as in `forward_decoder`, and here, too, the last layer
+        computes only the predicted ones.
 
         Args:
-            tokens, positions: (B, V); masked_positions: (B, M); num_predicted: K, or None for all rows
+            tokens, positions: (B, V)
+            masked_positions: (B, M)
+            num_predicted: K, or None for all rows
             hidden: a list that receives the outputs of layers 0 to L, the later ones with the masks
         Returns: (B, K, C), or (B, V + M, C)
         """
         if masked_positions.size(1) and not self.shared_layers:
-            raise UsageError("--decoder-layers 0, but the encoder does not see all positions: it needs a decoder")
+            raise UsageError(
+                "--decoder-layers 0, but the encoder does not see all positions: it needs a decoder"
+            )
+        x = self.embed_tokens(tokens)
         masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
-        return self.encoder(self.embed_tokens(tokens), positions, padded, num_predicted, hidden, masks)
+        return self.encoder(x, positions, padded, num_predicted, hidden, masks)
 
     def embed_masks(self, masked_positions):
         """(B, M) -> (B, M, C), the embedding of [MASK] without positions."""
@@ -190,8 +220,9 @@ class MaeLmModel(BaseFairseqModel):
 
     def register_classification_head(self, name, num_classes=None, **unused):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
-        width, kind = self.cfg.encoder_embed_dim, POOLING[str(self.cfg.classification_pooling)]
-        self.register_head(name, kind(width, num_classes, self.cfg.pooler_dropout))
+        kind = POOLING[str(self.cfg.classification_pooling)]
+        head = kind(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
+        self.register_head(name, head)
 
     def register_head(self, name, head):
         """Adds one of `maelm_fairseq.heads`, newly initialised."""
@@ -200,21 +231,57 @@ class MaeLmModel(BaseFairseqModel):
     def upgrade_state_dict(self, state_dict):
         """Fits the weights of a checkpoint to this model, in place; see `state_dicts.fit_parts`.
 
-        fairseq calls it before it loads weights, an average's at every update: checkpoints are checked when read.
+        fairseq calls it before it loads weights; where it averages weights, that is at every
+        update. Checkpoints are therefore checked where they are read, not here.
         """
         drop_plain_values(state_dict)
         fit_parts(state_dict, self.state_dict())
 
 
+def _is_plainly_in(mode, module):
+    """Whether a module is in training mode, or not, and does nothing else when the mode is set."""
+    return module.training is mode and type(module).train is nn.Module.train
+
+
+def _check_task(cfg, task):
+    """Refuses a pretraining task that the model cannot do."""
+    tokens = task.max_positions()
+    fix = "lower it, or raise --max-positions"
+    check_positions(tokens, cfg.max_positions, f"--tokens-per-sample {tokens}", fix)
+    if cfg.decoder_layers == 0:
+        settings = getattr(task, "mask_settings", None)
+        if settings is not None and settings.encoder_mask_fraction < 1:
+            raise UsageError(
+                "--decoder-layers 0 needs --encoder-mask-fraction 1 "
+                f"(it is {settings.encoder_mask_fraction}): "
+                "only a decoder can predict what the encoder does not see"
+            )
+        fade_updates = getattr(task.cfg, "encoder_mask_fade_updates", 0)
+        if fade_updates:
+            raise UsageError(
+                f"--decoder-layers 0 contradicts --encoder-mask-fade-updates {fade_updates}: "
+                "an MLM's encoder sees all masks to the end; make it 0"
+            )
+    if cfg.share_decoder_layers and cfg.decoder_relative_bias:
+        logger.warning(
+            "--decoder-relative-bias does nothing with --share-decoder-layers: "
+            "they have the encoder's"
+        )
+
+
 def drop_plain_values(weights):
-    """Removes what versions until 0.2.0 stored among the weights and is no weight."""
-    for key in [key for key in weights if key == FINGERPRINT or key.endswith(".description")]:
-        del weights[key]
+    """Removes what versions until 0.2.0 stored among the weights although it is no weight."""
+    for key in list(weights):
+        if key == FINGERPRINT or key.endswith(".description"):
+            del weights[key]
 
 
+# Each architecture is a model with its own dataclass, since fairseq-hydra-train ignores
+# register_model_architecture.
 for _name, _sizes in ARCHITECTURES.items():
-    # Each is a model with its own dataclass: fairseq-hydra-train ignores register_model_architecture.
-    _base = MaeLmConfig.__dataclass_fields__
-    _fields = [(k, _base[k].type, field(default=v, metadata=_base[k].metadata)) for k, v in _sizes.items()]
+    _fields = []
+    for _option, _size in _sizes.items():
+        _base = MaeLmConfig.__dataclass_fields__[_option]
+        _fields.append((_option, _base.type, field(default=_size, metadata=_base.metadata)))
     _config = make_dataclass(_name, _fields, bases=(MaeLmConfig,))
     register_model(_name, dataclass=_config)(type(_name, (MaeLmModel,), {}))

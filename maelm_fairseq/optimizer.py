@@ -10,7 +10,13 @@ from omegaconf import II
 
 from .base.errors import UsageError
 from .base.settings import TINY, setting, validate
-from .engine import FairseqAdam, FairseqDataclass, FairseqOptimizer, FP16Optimizer, register_optimizer
+from .engine import (
+    FairseqAdam,
+    FairseqDataclass,
+    FairseqOptimizer,
+    FP16Optimizer,
+    register_optimizer,
+)
 
 WEIGHTS = "float32_weights"  # in the state of the optimizer
 SHARE = "share_of_lr"  # in its groups of weights
@@ -23,7 +29,8 @@ class TorchAdamWConfig(FairseqDataclass):
     weight_decay: float = setting(0.0, "decoupled, as in AdamW")
     lr_layer_decay: float = setting(
         1.0,
-        "in fine-tuning, multiplies the learning rate for each layer below the head; embeddings are the lowest",
+        "in fine-tuning, multiplies the learning rate for each layer below the head; "
+        "embeddings are the lowest",
         least=TINY,
         most=1,
     )
@@ -34,7 +41,7 @@ class TorchAdamWConfig(FairseqDataclass):
 def betas(option):
     """Two numbers, or their text, as two numbers; fairseq would evaluate the text as Python.
 
-    Raises ValueError: they are none, or out of range
+    Raises ValueError: it is no two numbers, or they are out of range
     """
     try:
         first, second = ast.literal_eval(str(option))
@@ -42,13 +49,16 @@ def betas(option):
             return first, second
     except (ValueError, TypeError, SyntaxError):
         pass
-    raise UsageError(f"--adam-betas {option}: expected two numbers from 0 to less than 1, such as '(0.9, 0.98)'")
+    raise UsageError(
+        f"--adam-betas {option}: expected two numbers from 0 to less than 1, such as '(0.9, 0.98)'"
+    )
 
 
 def groups_by_rate(weights, decay):
-    """Weights in groups, those with the highest learning rate first, each with its share of the rate.
+    """Weights in groups, each with its share of the learning rate, the highest rate first.
 
-    `param_group` of a weight says how many layers below the head it is; fairseq keeps this attribute.
+    `param_group` of a weight says how many layers below the head it is; fairseq keeps this
+    attribute.
 
     Raises ValueError: a decay of weights that do not say where they are
     """
@@ -56,22 +66,24 @@ def groups_by_rate(weights, decay):
         return weights
     if not all(hasattr(weight, "param_group") for weight in weights):
         raise UsageError(
-            f"--lr-layer-decay {decay} is for fine-tuning with the tasks of this plugin; with --fp16, also give "
-            "--fp16-no-flatten-grads"
+            f"--lr-layer-decay {decay} is for fine-tuning with the tasks of this plugin; "
+            "with --fp16, also give --fp16-no-flatten-grads"
         )
-    depths = sorted({weight.param_group for weight in weights})
-    return [
-        {"params": [weight for weight in weights if weight.param_group == depth], SHARE: decay**depth}
-        for depth in depths
-    ]
+    groups = []
+    for depth in sorted({weight.param_group for weight in weights}):
+        of_depth = [weight for weight in weights if weight.param_group == depth]
+        groups.append({"params": of_depth, SHARE: decay**depth})
+    return groups
 
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
 class TorchAdamW(FairseqAdam):
-    """PyTorch's fused AdamW: on the CPU three times as fast as fairseq's Adam, which memory traffic slows down.
+    """PyTorch's fused AdamW.
 
-    They differ in where eps is added: here to the root of the bias-corrected second moment, as in the Adam paper; in
-    fairseq's before the correction. What gradients are multiplied by, to average or clip them, is left to the update.
+    On the CPU it is three times as fast as fairseq's Adam, which memory traffic slows down. They
+    differ in where eps is added: here to the root of the bias-corrected second moment, as in the
+    Adam paper; in fairseq's before the correction. Gradients that are averaged or clipped are not
+    multiplied at once: the factor is kept, and the update applies it.
     """
 
     def __init__(self, cfg, params):
@@ -82,7 +94,7 @@ class TorchAdamW(FairseqAdam):
         self._factor = 1.0
 
     def get_lr(self):
-        """Of the head, or of all weights."""
+        """The learning rate of the head, or of all weights."""
         return self.param_groups[0]["lr"]
 
     def set_lr(self, lr):
@@ -91,29 +103,42 @@ class TorchAdamW(FairseqAdam):
 
     @property
     def optimizer_config(self):
-        """The arguments of PyTorch's."""
-        cfg = self.cfg
-        return {"lr": cfg.lr[0], "betas": betas(cfg.adam_betas), "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
+        """The arguments of PyTorch's AdamW."""
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": betas(self.cfg.adam_betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
 
     def state_dict(self):
-        """Also the weights where they are float32 beside a model in half precision, as fairseq would lose them."""
-        weights = {WEIGHTS: [weight.detach() for weight in self.params]} if self.cfg.fp16 else {}
-        return {**super().state_dict(), **weights}
+        """The state of AdamW; for a model in half precision also its weights in float32.
+
+        fairseq would lose them.
+        """
+        state = {**super().state_dict()}
+        if self.cfg.fp16:
+            state[WEIGHTS] = [weight.detach() for weight in self.params]
+        return state
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
-        """The moments are the checkpoint's; the options are this run's, as those of everything else are."""
+        """Takes the moments from a checkpoint; the options are this run's, as all others are."""
         weights = list(self.params)
-        found = state_dict.get(WEIGHTS, weights)
-        if len(found) != len(weights):
-            raise UsageError(f"{WEIGHTS}: found {len(found)} weights, expected {len(weights)}")
-        for weight, saved in zip(weights, found):
+        saved_weights = state_dict.get(WEIGHTS, weights)
+        if len(saved_weights) != len(weights):
+            raise UsageError(
+                f"{WEIGHTS}: found {len(saved_weights)} weights, expected {len(weights)}"
+            )
+        for weight, saved in zip(weights, saved_weights):
             if not torch.isfinite(saved).all():
                 raise UsageError(f"{WEIGHTS}: found NaN or infinity, expected finite numbers")
             if saved.shape != weight.shape:
-                raise UsageError(f"{WEIGHTS}: found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}")
+                shapes = f"found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}"
+                raise UsageError(f"{WEIGHTS}: {shapes}")
             weight.data.copy_(saved)
         shares = [group.get(SHARE, 1.0) for group in self.param_groups]
-        super().load_state_dict(state_dict, {**self.optimizer_config, **(optimizer_overrides or {})})
+        options = {**self.optimizer_config, **(optimizer_overrides or {})}
+        super().load_state_dict(state_dict, options)
         for group, share in zip(self.param_groups, shares):
             group[SHARE] = share
 
@@ -136,7 +161,9 @@ class TorchAdamW(FairseqAdam):
 
     def step(self, closure=None, scale=1.0, groups=None):
         device = self.param_groups[0]["params"][0].device
-        self._optimizer.grad_scale = torch.as_tensor(scale / self._factor, dtype=torch.float32, device=device)
+        # PyTorch's fused AdamW divides gradients by this.
+        grad_scale = torch.as_tensor(scale / self._factor, dtype=torch.float32, device=device)
+        self._optimizer.grad_scale = grad_scale
         self._factor = 1.0
         super().step(closure)
 
@@ -146,54 +173,56 @@ class TorchAdamW(FairseqAdam):
 
 
 def replace_copies():
-    """Has fairseq's FP16Optimizer copy all weights and gradients at once, where it has a `TorchAdamW`."""
-    for name, replacement in [
-        ("_sync_fp16_grads_to_fp32", gradients_to_float32),
-        ("_sync_fp32_params_to_fp16", weights_to_float16),
-    ]:
+    """Has fairseq's FP16Optimizer copy all weights and gradients at once, for a `TorchAdamW`."""
+    replacements = {
+        "_sync_fp16_grads_to_fp32": gradients_to_float32,
+        "_sync_fp32_params_to_fp16": weights_to_float16,
+    }
+    for name, replacement in replacements.items():
         original = getattr(FP16Optimizer, name)
         setattr(FP16Optimizer, name, functools.partialmethod(_call, replacement, original))
 
 
 def _call(optimizer, replacement, original):
     is_ours = isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
-    return (replacement if is_ours else original)(optimizer)
+    copy = replacement if is_ours else original
+    return copy(optimizer)
 
 
 def gradients_to_float32(optimizer):
-    """float16 gradients to the flat float32 ones, unless that is done."""
+    """Copies float16 gradients to the flat float32 ones, unless that is done already."""
     if not optimizer._needs_sync:
         return
     optimizer._needs_sync = False
     _, gradients = float32_views(optimizer)
-    into, found = [], []
+    targets, sources = [], []
     for weight, gradient in zip(optimizer.fp16_params, gradients):
         if weight.grad is None:
             gradient.zero_()
         else:
-            into.append(gradient)
-            found.append(weight.grad)
-    torch._foreach_copy_(into, found)
+            targets.append(gradient)
+            sources.append(weight.grad)
+    torch._foreach_copy_(targets, sources)
 
 
 def weights_to_float16(optimizer):
-    """Flat float32 weights to the float16 ones of the model."""
+    """Copies flat float32 weights to the float16 ones of the model."""
     weights, _ = float32_views(optimizer)
     with torch.no_grad():
         torch._foreach_copy_(optimizer.fp16_params, weights)
 
 
 def float32_views(optimizer):
-    """The float32 copies of a model's weights, and of their gradients, in the shapes of the weights.
+    """The float32 copies of a model's weights, and of their gradients, in the weights' shapes.
 
-    Views of fairseq's flat tensors, which are made once: PyTorch copies between two lists in a few kernels, where
-    fairseq has one for each weight.
+    They are views of fairseq's flat tensors, made once. PyTorch copies between two lists of tensors
+    in a few kernels, where fairseq has one for each weight.
     """
     if not hasattr(optimizer, "_views"):
         (flat,) = optimizer.fp32_params.values()
         sizes = [weight.numel() for weight in optimizer.fp16_params]
-        optimizer._views = [
-            [part.view_as(weight) for part, weight in zip(whole.split(sizes), optimizer.fp16_params)]
-            for whole in (flat.detach(), flat.grad)
-        ]
+        optimizer._views = []
+        for whole in (flat.detach(), flat.grad):
+            parts = zip(whole.split(sizes), optimizer.fp16_params)
+            optimizer._views.append([part.view_as(weight) for part, weight in parts])
     return optimizer._views

@@ -1,7 +1,8 @@
-"""Registers models, tasks, criterions and the optimizer with fairseq, and extends fairseq's commands.
+"""Registers models, tasks, criterions and the optimizer with fairseq, and extends its commands.
 
-Everything that registers itself is imported here by name: fairseq itself would import only files in `tasks/` and
-`models/`, never criterions. A program that uses fairseq's registries imports this module, after fairseq or before it.
+Everything that registers itself is imported here by name: fairseq itself would import only files in
+`tasks/` and `models/`, never criterions. A program that uses fairseq's registries imports this
+module, after fairseq or before it.
 """
 
 from . import criterion, model, optimizer, task

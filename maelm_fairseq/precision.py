@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 @dataclass
 class PrecisionConfig(FairseqDataclass):
     bf16_autocast: bool = setting(
-        False, "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it"
+        False,
+        "bfloat16 where it is safe, with torch.autocast, on GPUs and on CPUs that are fast at it",
     )
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -30,7 +31,9 @@ def check_precision(cfg):
     if cfg.bf16:
         raise UsageError("fairseq's --bf16 implies --tpu: use --bf16-autocast, on GPU and CPU")
     if cfg.amp:  # it skips updates without telling the optimizer
-        raise UsageError("fairseq's --amp cannot train with torch_adamw: use --fp16 or --bf16-autocast")
+        raise UsageError(
+            "fairseq's --amp cannot train with torch_adamw: use --fp16 or --bf16-autocast"
+        )
     if cfg.bf16_autocast and cfg.fp16:
         raise UsageError("--bf16-autocast contradicts --fp16: choose one")
 
@@ -38,20 +41,23 @@ def check_precision(cfg):
 def autocast(cfg, device):
     """The context in which a `PrecisionConfig` wants the model and its loss computed.
 
-    For criterions rather than a task's train_step, where fairseq sets autocast itself.
+    Criterions call it, rather than a task's train_step, where fairseq sets autocast itself.
     """
-    wanted = cfg.bf16_autocast and is_fast_in_bfloat16(device.type)
-    return torch.autocast(device.type, torch.bfloat16) if wanted else nullcontext()
+    if cfg.bf16_autocast and is_fast_in_bfloat16(device.type):
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()
 
 
 @functools.lru_cache(maxsize=None)
 def is_fast_in_bfloat16(kind):
-    """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda"; if not, the first call says so in the log.
+    """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda".
 
-    On a CPU without AVX-512, a matrix product takes eight times as long as in float32. GPUs before Ampere emulate it.
+    If it does not, the first call says so in the log. On a CPU without AVX-512, a matrix product in
+    bfloat16 takes eight times as long as in float32. GPUs before Ampere emulate it.
     """
     if kind == "cpu":
-        fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        has_mkldnn = torch.backends.mkldnn.is_available()
+        fast = has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported()
         slow = "this CPU, which lacks AVX-512"
     else:
         fast = kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
@@ -62,7 +68,7 @@ def is_fast_in_bfloat16(kind):
 
 
 def matmul_dtype(x):
-    """The dtype in which matrix products with `x` are computed: autocast's where it is on, else `x.dtype`."""
+    """The dtype in which matrix products with `x` are computed: autocast's, or `x.dtype`."""
     kind = x.device.type
     if kind == "meta":  # it has no autocast
         return x.dtype

@@ -2,10 +2,10 @@
 
     python -m maelm_fairseq.predict --checkpoint FILE --data DIR --texts FILE --dest FILE.tsv
 
---texts has a text in each line, plain or gzip; for a model of pairs, two texts with a tab between them. --dest
-receives a line for each, in the same order and in the columns that fine-tuning reads: `label` with its `probability`,
-or the `score` of a regression, then the text. For a model that tags words, it receives a word and its tag in each
-line, and a blank line after each text.
+--texts has a text in each line, plain or gzip; for a model of pairs, two texts with a tab between
+them. --dest receives a line for each, in the same order and in the columns that fine-tuning reads:
+`label` with its `probability`, or the `score` of a regression, then the text. For a model that tags
+words, it receives a word and its tag in each line, and a blank line after each text.
 """
 
 import os
@@ -34,15 +34,15 @@ def parse_args():
 def chunks(path, texts_of_a_line):
     """Yields lists of up to CHUNK lines of a file, each a list of one text or of two."""
     chunk = []
-    with tqdm(desc="predict", total=os.path.getsize(path), unit="B", unit_scale=True, disable=None) as bar:
+    size = os.path.getsize(path)
+    with tqdm(desc="predict", total=size, unit="B", unit_scale=True, disable=None) as bar:
         for number, line in read_lines(path, bar.update, pipe=True):
             texts = line.split("\t")
             if len(texts) != texts_of_a_line:
-                table = "of a table, keep the column of the texts, as by tail -n +2 FILE | cut -f 2"
-                one = f"one text without a tab: {table}"
-                two = "two texts with a tab between them, since the model was fine-tuned on pairs"
-                expected = one if texts_of_a_line == 1 else two
-                raise UsageError(f"{path}: line {number}: found {len(texts)} columns, expected {expected}")
+                expected = described_columns(texts_of_a_line)
+                raise UsageError(
+                    f"{path}: line {number}: found {len(texts)} columns, expected {expected}"
+                )
             chunk.append(texts)
             if len(chunk) == CHUNK:
                 yield chunk
@@ -51,8 +51,18 @@ def chunks(path, texts_of_a_line):
         yield chunk
 
 
+def described_columns(texts_of_a_line):
+    """What a line should have, in words."""
+    if texts_of_a_line == 1:
+        return (
+            "one text without a tab: "
+            "of a table, keep the column of the texts, as by tail -n +2 FILE | cut -f 2"
+        )
+    return "two texts with a tab between them, since the model was fine-tuned on pairs"
+
+
 def tagged_text(words):
-    """The lines of a text whose words have tags, pairs of both."""
+    """The lines of a text whose words are pairs of a word and its tag."""
     return "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
 
 
@@ -81,13 +91,17 @@ def main():
     args = parse_args()
     check_new(args.dest)
     if args.dest.endswith(".gz"):
-        raise UsageError(f"--dest {args.dest}: it is written as plain text; choose a name without .gz")
+        raise UsageError(
+            f"--dest {args.dest}: it is written as plain text; choose a name without .gz"
+        )
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    texts_of_a_line, count = model.facts.texts, 0
+    texts_of_a_line = model.facts.texts
+    count = 0
     with atomic_write(args.dest, new=True) as stream:
         for chunk in chunks(args.texts, texts_of_a_line):
-            predictions = model.predict(*map(list, zip(*chunk)))
+            columns = map(list, zip(*chunk))
+            predictions = model.predict(*columns)
             if isinstance(predictions[0], list):
                 stream.writelines(map(tagged_text, predictions))
             else:

@@ -9,11 +9,12 @@ import torch
 
 
 class Stream(NamedTuple):
-    """Consecutive rows of a layer's input that attend to the same rows, which are always its first."""
+    """Consecutive rows of a layer's input that attend to the same rows, always the first ones."""
 
     queries: int  # how many rows
     keys: int  # how many they attend to
-    bias: Optional[torch.Tensor]  # of their attention logits, broadcasts to (B, H, queries, keys); None for none
+    # Of their attention logits; broadcasts to (B, H, queries, keys). None for none.
+    bias: Optional[torch.Tensor]
 
     def last(self, count):
         """The last `count` rows of the stream."""
@@ -24,10 +25,14 @@ class Stream(NamedTuple):
 
 
 def last_of(streams, count):
-    """Of streams one after another, those of the last `count` rows; without empty ones, if any is not."""
+    """The parts of consecutive streams that make up their last `count` rows.
+
+    Streams without rows are left out, but one is kept if all are empty.
+    """
     chosen = []
     for stream in reversed(streams):
         rows = min(count, stream.queries)
         count -= rows
         chosen.insert(0, stream.last(rows))
-    return [stream for stream in chosen if stream.queries] or chosen[-1:]
+    with_rows = [stream for stream in chosen if stream.queries]
+    return with_rows or chosen[-1:]

@@ -19,7 +19,15 @@ from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
-from .engine import ChoiceEnum, FairseqTask, distributed_utils, indexed_dataset, metrics, register_task, utils
+from .engine import (
+    ChoiceEnum,
+    FairseqTask,
+    distributed_utils,
+    indexed_dataset,
+    metrics,
+    register_task,
+    utils,
+)
 from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
 from .precision import PrecisionConfig, check_precision
 from .vocabulary import checked_dictionary, load_dictionary
@@ -27,14 +35,19 @@ from .vocabulary import checked_dictionary, load_dictionary
 logger = logging.getLogger(__name__)
 
 SAMPLE = 20_000_000  # tokens of the training text that are counted
-EMBEDDING_DEVIATION = 0.06  # of embeddings from co-occurrence: of 0.03, 0.06 and 0.1 the lowest loss
-# Options of fairseq's batch iterators: of the sizes of batches, with their defaults, and without effect.
+# Of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, the value with the lowest loss.
+EMBEDDING_DEVIATION = 0.06
+# Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
+# have no effect here.
 BATCHING = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
 UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
 
 
 class TokenTask(FairseqTask):
-    """A task of one dictionary, with `<mask>`, that uses every sequence of its data; `cfg` is a `PrecisionConfig`."""
+    """A task of one dictionary, with `<mask>`, that uses every sequence of its data.
+
+    Its `cfg` is a `PrecisionConfig`.
+    """
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
@@ -46,15 +59,26 @@ class TokenTask(FairseqTask):
 
     target_dictionary = source_dictionary
 
-    def get_batch_iterator(self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options):
-        """As fairseq's, but a `ResumableIterator`, and a new one each epoch; `options` are fairseq's others."""
+    def get_batch_iterator(
+        self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options
+    ):
+        """As fairseq's, but a `ResumableIterator`, and a new one each epoch.
+
+        `options` are fairseq's others.
+        """
         if grouped_shuffling:
-            raise UsageError("--grouped-shuffling leaves out the last batches of every epoch: remove it")
-        dataset = copy.copy(dataset)  # one may be for training and validation, of which each has an epoch
+            raise UsageError(
+                "--grouped-shuffling leaves out the last batches of every epoch: remove it"
+            )
+        # A copy, since training and validation may share the dataset, and each sets its own epoch.
+        dataset = copy.copy(dataset)
         dataset.set_epoch(epoch)
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:  # fairseq would drop them
-            raise UsageError(f"sequences of up to {longest} tokens, {max_positions} are allowed: raise --max-tokens")
+            raise UsageError(
+                f"sequences of up to {longest} tokens, {max_positions} are allowed: "
+                "raise --max-tokens"
+            )
         batching = {name: options.pop(name, default) for name, default in BATCHING.items()}
         options = {name: value for name, value in options.items() if name not in UNUSED}
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
@@ -62,28 +86,33 @@ class TokenTask(FairseqTask):
 
 @dataclass
 class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
-    data: str = setting(MISSING, "folder of binarized data, or several separated by colons, which take turns by epoch")
+    data: str = setting(
+        MISSING,
+        "folder of binarized data, or several separated by colons, which take turns by epoch",
+    )
     sample_break_mode: ChoiceEnum(["none", "complete", "complete_doc", "eos"]) = setting(
         "complete_doc",
-        "where blocks end: none fills every block; complete ends them at line ends, complete_doc also at document ends "
-        "(blank lines); eos makes each line a block",
+        "where blocks end: none fills every block; complete ends them at line ends, "
+        "complete_doc also at document ends (blank lines); eos makes each line a block",
     )
     tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>", least=2)
     encoder_mask_fade_updates: int = setting(
         0,
-        "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] falls linearly from 1 to "
-        "--encoder-mask-fraction over the first so many updates, say a sixth of all; 0 for never",
+        "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] "
+        "falls linearly from 1 to --encoder-mask-fraction over the first so many updates, "
+        "say a sixth of all; 0 for never",
         least=0,
     )
     cooccurrence_embeddings: bool = setting(
         False,
-        "begin with token embeddings from the co-occurrence of tokens in the training text, and an output bias from "
-        "their frequencies, instead of random numbers and zeros",
+        "begin with token embeddings from the co-occurrence of tokens in the training text, "
+        "and an output bias from their frequencies, instead of random numbers and zeros",
     )
     compile_layers: bool = setting(
         False,
-        "have PyTorch compile layers and head for the shapes of their input, which are few with --sample-break-mode "
-        "none; what it gains has not been measured on a GPU",
+        "have PyTorch compile layers and head for the shapes of their input, "
+        "which are few with --sample-break-mode none; "
+        "what it gains has not been measured on a GPU",
     )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
@@ -94,11 +123,15 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
 class MaeLmTask(TokenTask):
-    """Masked language modelling with the masks left out of the encoder; its `cfg` is a `MaeLmTaskConfig`."""
+    """Masked language modelling with the masks left out of the encoder.
+
+    Its `cfg` is a `MaeLmTaskConfig`.
+    """
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.mask_settings = MaskSettings(**{each.name: getattr(cfg, each.name) for each in fields(MaskSettings)})
+        settings = {field.name: getattr(cfg, field.name) for field in fields(MaskSettings)}
+        self.mask_settings = MaskSettings(**settings)
         self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
         self.fade_updates = cfg.encoder_mask_fade_updates
 
@@ -111,17 +144,22 @@ class MaeLmTask(TokenTask):
         check_compilation(cfg)
         first, *others = utils.split_paths(cfg.data)
         dictionary = checked_dictionary(first)
-        for folder in others:  # rather than when its turn comes, days later
+        for folder in others:  # now, rather than when their turn comes, days later
             if load_dictionary(folder) != dictionary:
-                raise UsageError(f"{folder}/dict.txt differs from that of {first}: prepare all folders with the same")
+                raise UsageError(
+                    f"{folder}/dict.txt differs from that of {first}: "
+                    "prepare all folders with the same"
+                )
         return cls(cfg, dictionary)
 
     def build_model(self, cfg, from_checkpoint=False):
-        """The model; a new run may begin with what can be counted."""
+        """The model; in a new run, it may begin with what can be counted in the text."""
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.cooccurrence_embeddings and not (from_checkpoint or self.begins_with_weights()):
+        if from_checkpoint:
+            return model
+        if self.cfg.cooccurrence_embeddings and not self.begins_with_weights():
             self.begin_with_counts(model)
-        if self.cfg.compile_layers and not from_checkpoint:
+        if self.cfg.compile_layers:
             model.compile_layers()
         return model
 
@@ -131,24 +169,32 @@ class MaeLmTask(TokenTask):
         return bool(self.cfg.finetune_from_model or resumes)
 
     def begin_with_counts(self, model):
-        """Gives a model embeddings from co-occurrence, and the output bias of token frequencies, in place."""
+        """Gives a model, in place, embeddings from co-occurrence and a bias from frequencies."""
         vocabulary, width = model.embed_tokens.weight.shape
         if width > vocabulary:
-            fault = f"--encoder-embed-dim {width} must be at most {vocabulary}, the symbols of dict.txt"
-            raise UsageError(f"--cooccurrence-embeddings: {fault}")
+            raise UsageError(
+                f"--cooccurrence-embeddings: --encoder-embed-dim {width} "
+                f"must be at most {vocabulary}, the symbols of dict.txt"
+            )
         text = self.read_split(self.cfg.train_subset)
         pairs, counts = count_neighbours(text.sample(SAMPLE), vocabulary)
-        found = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
-        found = of_first_process(found)  # another machine's may differ in the last bits
+        vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
+        vectors = of_first_process(vectors)  # those of another machine may differ in the last bits
         frequencies = torch.from_numpy(text.counts(SAMPLE) + 1).double()
-        filled = found.any(dim=1)
+        filled = vectors.any(dim=1)
         with torch.no_grad():
-            model.embed_tokens.weight[filled] = found[filled]
+            model.embed_tokens.weight[filled] = vectors[filled]
             model.lm_head.bias.copy_((frequencies / frequencies.sum()).log())
-        logger.info(f"{int(filled.sum()):,} of {vocabulary:,} embeddings start from co-occurrence in the training text")
+        logger.info(
+            f"{int(filled.sum()):,} of {vocabulary:,} embeddings "
+            "start from co-occurrence in the training text"
+        )
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
-        """Loads a split from the folder whose turn it is; with `combine` also `train1`, `train2`, ..."""
+        """Loads a split from the folder whose turn it is.
+
+        With `combine` it also loads `train1`, `train2`, ...
+        """
         self.datasets[split] = self.read_split(split, epoch, combine)
         for part in self.datasets[split].parts:
             logger.info(part)
@@ -157,53 +203,71 @@ class MaeLmTask(TokenTask):
         """A `masked_items.MaskedBlockDataset`; see `load_dataset`."""
         folders = utils.split_paths(self.cfg.data)
         first = prefix_of(folders[(epoch - 1) % len(folders)], split)
-        more = (f"{first}{k}" for k in itertools.count(1)) if combine else ()
-        there = itertools.takewhile(lambda prefix: os.path.exists(indexed_dataset.index_file_path(prefix)), more)
-        # One token less, for <s>.
+        prefixes = [first]
+        if combine:
+            further = (f"{first}{number}" for number in itertools.count(1))
+            prefixes += itertools.takewhile(has_index, further)
+        length = self.cfg.tokens_per_sample - 1  # one token less, for <s>
         break_mode = str(self.cfg.sample_break_mode)
-        parts = [TokenBlocks(p, self.cfg.tokens_per_sample - 1, break_mode) for p in [first, *there]]
+        parts = [TokenBlocks(prefix, length, break_mode) for prefix in prefixes]
         return MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
 
     def begin_run(self, cfg, criterion):
-        """Refuses before the first update what would fail later, and says what token frequencies alone would give.
+        """Refuses before the first update what would fail later.
 
-        `cfg` is fairseq's whole configuration.
+        It also logs the loss that token frequencies alone would give. `cfg` is fairseq's whole
+        configuration.
         """
-        metric = cfg.checkpoint.best_checkpoint_metric
-        with metrics.aggregate(new_root=True) as logged:
-            try:
-                criterion.reduce_metrics([])
-                known = logged.get_smoothed_values()
-            except Exception:  # a criterion of one's own may need a batch
-                known = [metric]
-        if metric not in known and not cfg.dataset.disable_validation:
-            raise UsageError(f"--best-checkpoint-metric {metric}: validation logs {', '.join(known)}; choose one")
-        last, schedule = cfg.optimization.max_update, as_dict(cfg.lr_scheduler)
-        if 0 < last < self.cfg.encoder_mask_fade_updates:
-            logger.warning("training ends before --encoder-mask-fade-updates: the encoder sees some masks to its end")
-        if 0 < last < schedule.get("warmup_updates", 0):
-            logger.warning("training ends before --warmup-updates: the learning rate never reaches --lr")
-        if 0 < last < schedule.get("total_num_update", 0):
-            logger.warning("training ends before --total-num-update: the learning rate has not come down by then")
-        for folder in utils.split_paths(self.cfg.data):
-            LineSizes(prefix_of(folder, cfg.dataset.train_subset))  # of some, the turn comes days later
+        check_metric(cfg, criterion)
+        self._warn_of_schedules(cfg)
+        for folder in utils.split_paths(self.cfg.data):  # some have their turn only days later
+            LineSizes(prefix_of(folder, cfg.dataset.train_subset))
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
-            # The cross-entropy under the frequencies of training, each counted once more; of long texts, in part.
-            counts = self.datasets[cfg.dataset.train_subset].counts(SAMPLE) + 1
-            found = valid.counts(1_000_000)
-            bits = float(found @ np.log2(counts.sum() / counts) / found.sum())
-            self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
-            logger.info(f"unigram_bits {bits:.3f}: the loss, per token, of a model that knows only token frequencies")
+            self._measure_frequencies(self.datasets[cfg.dataset.train_subset], valid)
+
+    def _warn_of_schedules(self, cfg):
+        """Warns of schedules that last longer than training."""
+        last = cfg.optimization.max_update
+        schedule = as_dict(cfg.lr_scheduler)
+        if 0 < last < self.cfg.encoder_mask_fade_updates:
+            logger.warning(
+                "training ends before --encoder-mask-fade-updates: "
+                "the encoder sees some masks to its end"
+            )
+        if 0 < last < schedule.get("warmup_updates", 0):
+            logger.warning(
+                "training ends before --warmup-updates: the learning rate never reaches --lr"
+            )
+        if 0 < last < schedule.get("total_num_update", 0):
+            logger.warning(
+                "training ends before --total-num-update: "
+                "the learning rate has not come down by then"
+            )
+
+    def _measure_frequencies(self, train, valid):
+        """Logs the cross-entropy of validation data under the token frequencies of training data.
+
+        Each token is counted once more than it occurs in training; of long texts, a part is read.
+        """
+        train_counts = train.counts(SAMPLE) + 1
+        valid_counts = valid.counts(1_000_000)
+        token_bits = np.log2(train_counts.sum() / train_counts)
+        bits = float(valid_counts @ token_bits / valid_counts.sum())
+        self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
+        logger.info(
+            f"unigram_bits {bits:.3f}: "
+            "the loss, per token, of a model that knows only token frequencies"
+        )
 
     def max_positions(self):
         return self.cfg.tokens_per_sample
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """Forward and backward of a batch in which masks fade; those of validation are as at the end.
+        """Forward and backward pass of a batch in which masks fade.
 
-        fairseq's also visits each module, to put it into train mode, as its Trainer has done, and to tell it the
-        update.
+        Those of validation are as at the end of fading. fairseq's method also visits each module,
+        to put it into train mode, which its Trainer has done already, and to tell it the update.
         """
         loss, sample_size, logged = criterion(model, self.faded(sample, update_num))
         if ignore_grad:
@@ -212,33 +276,57 @@ class MaeLmTask(TokenTask):
         return loss, sample_size, logged
 
     def faded(self, sample, update_num):
-        """A batch as the encoder sees it at an update; here, because loader workers do not know its number."""
+        """A batch as the encoder sees it at an update.
+
+        This is not done where batches are made, because loader workers do not know the number of
+        the update.
+        """
         share = 1 - update_num / self.fade_updates if self.fade_updates else 0
         if share <= 0:
             return sample
-        inputs, (drawn, _) = MaskedBatch(**sample["net_input"]), rounding(self.cfg.seed, update_num, 0)
-        symbols = self.masking.mask_token, self.dictionary.pad()
-        inputs, target = inputs.with_visible_masks(sample["target"], share, drawn, *symbols)
+        round_masks, _ = rounding(self.cfg.seed, update_num, 0)
+        mask_token, pad = self.masking.mask_token, self.dictionary.pad()
+        inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
+            sample["target"], share, round_masks, mask_token, pad
+        )
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
 
 
 def check_compilation(cfg):
-    """Refuses what would be compiled again and again, for inputs of ever other shapes."""
-    if cfg.compile_layers and str(cfg.sample_break_mode) != "none":
+    """Refuses inputs of ever new shapes, for which layers would be compiled again and again."""
+    if not cfg.compile_layers:
+        return
+    if str(cfg.sample_break_mode) != "none":
         raise UsageError(
-            f"--compile-layers needs --sample-break-mode none, whose blocks have one length; it is "
-            f"{cfg.sample_break_mode}"
+            "--compile-layers needs --sample-break-mode none, whose blocks have one length; "
+            f"it is {cfg.sample_break_mode}"
         )
-    if cfg.compile_layers and cfg.encoder_mask_fade_updates:
+    if cfg.encoder_mask_fade_updates:
         raise UsageError(
-            f"--compile-layers contradicts --encoder-mask-fade-updates {cfg.encoder_mask_fade_updates}, by which the "
-            "encoder's input grows shorter; make it 0"
+            "--compile-layers contradicts "
+            f"--encoder-mask-fade-updates {cfg.encoder_mask_fade_updates}, "
+            "by which the encoder's input grows shorter; make it 0"
+        )
+
+
+def check_metric(cfg, criterion):
+    """Refuses a --best-checkpoint-metric that validation does not log."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    with metrics.aggregate(new_root=True) as aggregator:
+        try:
+            criterion.reduce_metrics([])
+            logged = aggregator.get_smoothed_values()
+        except Exception:  # a criterion of one's own may need a batch
+            logged = [metric]
+    if metric not in logged and not cfg.dataset.disable_validation:
+        raise UsageError(
+            f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; choose one"
         )
 
 
 def of_first_process(tensor):
-    """A tensor on the CPU as the first of all processes has it."""
+    """A tensor, on the CPU, with the values that it has in the first of all processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return tensor
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
@@ -247,15 +335,22 @@ def of_first_process(tensor):
     return shared.cpu()
 
 
+def has_index(prefix):
+    """Whether there is an index of the binarized data of this name."""
+    return os.path.exists(indexed_dataset.index_file_path(prefix))
+
+
 def prefix_of(folder, split):
-    """The path of a binarized split without `.bin` and `.idx`; refuses one that is not there."""
+    """The path of a binarized split without `.bin` and `.idx`; refuses one that does not exist."""
     prefix = os.path.join(folder, split)
     for path in [indexed_dataset.index_file_path(prefix), indexed_dataset.data_file_path(prefix)]:
         if not os.path.exists(path):
             files = ", ".join(sorted(os.listdir(folder))) or "nothing"
             raise MissingFileError(
-                f"{path}: not found, expected the binarized split {split!r}; {folder} contains: {files}. "
-                "Prepare it with data-prep/prepare.sh or fairseq-preprocess; of data in shards, give the folders "
-                "shard0:shard1 and so on, the first of which has the validation data"
+                f"{path}: not found, expected the binarized split {split!r}; "
+                f"{folder} contains: {files}. "
+                "Prepare it with data-prep/prepare.sh or fairseq-preprocess; "
+                "of data in shards, give the folders shard0:shard1 and so on, "
+                "the first of which has the validation data"
             )
     return prefix

@@ -26,15 +26,21 @@ def load_dictionary(folder):
     """
     path = os.path.join(folder, "dict.txt")
     if not os.path.exists(path):
-        reason = "the folder is empty or has no dict.txt" if os.path.isdir(folder) else "no such folder"
+        reason = "no such folder"
+        if os.path.isdir(folder):
+            reason = "the folder is empty or has no dict.txt"
         raise MissingFileError(
-            f"{path}: not found ({reason}); expected data written by data-prep/prepare.sh or fairseq-preprocess"
+            f"{path}: not found ({reason}); "
+            "expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
     expected = "a dictionary: a line `symbol count` for each symbol, in UTF-8, none of them twice"
-    with opened(path) as stream, reading(path, expected, "use the file that was written with the data, unchanged"):
+    fix = "use the file that was written with the data, unchanged"
+    with opened(path) as stream, reading(path, expected, fix):
         dictionary = Dictionary.load(io.TextIOWrapper(stream, "utf-8"))
     if len(dictionary) == dictionary.nspecial:
-        raise UsageError(f"{path}: empty, expected a line `piece count` for each piece; prepare the data again")
+        raise UsageError(
+            f"{path}: empty, expected a line `piece count` for each piece; prepare the data again"
+        )
     dictionary.add_symbol(MASK)
     return dictionary
 
@@ -43,7 +49,8 @@ def read_vocabulary(folder):
     """A data folder -> dictionary, `subwords.Subwords`.
 
     Raises:
-        FileNotFoundError: there is no `dict.txt`, or neither `sentencepiece.model` nor `tokenizer.json`
+        FileNotFoundError: there is no `dict.txt`, or neither `sentencepiece.model` nor
+            `tokenizer.json`
         ValueError: they cannot be used, or do not belong together
         ImportError: the package tokenizers is missing
     """
@@ -52,25 +59,29 @@ def read_vocabulary(folder):
     path = next(filter(os.path.isfile, paths), None)
     if path is None:
         raise MissingFileError(
-            f"{paths[0]}: not found, nor {TOKENIZER_JSON}; expected the vocabulary whose pieces dict.txt lists, in its "
-            "order: copy it there; if fairseq-preprocess made dict.txt, pretrain on text that data-prep/prepare.sh "
-            "prepared"
+            f"{paths[0]}: not found, nor {TOKENIZER_JSON}; "
+            "expected the vocabulary whose pieces dict.txt lists, in its order: copy it there; "
+            "if fairseq-preprocess made dict.txt, "
+            "pretrain on text that data-prep/prepare.sh prepared"
         )
     tokenizer = read_subwords(path)
     if tokenizer.symbols != dictionary.symbols:
         raise UsageError(
-            f"{path}: its {len(tokenizer.symbols):,} symbols differ from those of the dict.txt beside it, or their "
-            "order does; use the two files of one run of data-prep/prepare.sh"
+            f"{path}: its {len(tokenizer.symbols):,} symbols differ from those of "
+            "the dict.txt beside it, or their order does; "
+            "use the two files of one run of data-prep/prepare.sh"
         )
     return dictionary, tokenizer
 
 
 def checked_dictionary(folder):
-    """As `load_dictionary`; compares it with the vocabulary beside it, where there is one that can be read.
+    """As `load_dictionary`; compares it with the vocabulary beside it, if one can be read.
 
-    Pretraining needs no vocabulary, but nothing can be done with a model without the one that its dictionary is of.
+    Pretraining needs no vocabulary, but a model is of no use without the one that its dictionary
+    was made from.
     """
-    if any(os.path.lexists(os.path.join(folder, name)) for name in [SENTENCEPIECE, TOKENIZER_JSON]):
+    paths = [os.path.join(folder, name) for name in [SENTENCEPIECE, TOKENIZER_JSON]]
+    if any(map(os.path.lexists, paths)):
         with contextlib.suppress(ModuleNotFoundError):  # the package tokenizers
             return read_vocabulary(folder)[0]
     return load_dictionary(folder)
@@ -86,14 +97,19 @@ def word_starts(dictionary):
     starts = words.word_starts(dictionary.symbols)
     if starts is None:
         raise UsageError(
-            "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE, but no symbol of dict.txt "
-            f"begins with {words.WORD_START!r} or {words.BYTE_WORD_STARTS[0]!r}"
+            "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE, "
+            "but no symbol of dict.txt begins with "
+            f"{words.WORD_START!r} or {words.BYTE_WORD_STARTS[0]!r}"
         )
-    starts[[*range(dictionary.nspecial), dictionary.index(MASK)]] = True
+    special = [*range(dictionary.nspecial), dictionary.index(MASK)]
+    starts[special] = True
     return starts
 
 
 def fingerprint(dictionary):
-    """A number that identifies a vocabulary, of 64 bits; checkpoints have it in the state of their task."""
+    """A number of 64 bits that identifies a vocabulary.
+
+    Checkpoints have it in the state of their task.
+    """
     digest = hashlib.sha256("\n".join(dictionary.symbols).encode()).digest()
     return int.from_bytes(digest[:8], "little", signed=True)

@@ -1,13 +1,13 @@
 """Continues the pretraining of a Hugging Face encoder on your own text, and exports it again.
 
-In steps: the text is prepared with the model's own vocabulary, the model imported and measured on held-out text; its
-masked-language-model training continues; it is measured again, and exported to DEST, which AutoModel,
-pipeline("fill-mask") and SentenceTransformer load. The same command resumes, and trains further with a higher
---max-update. Everything but the export is in DEST.work, with the checkpoints and the table of measurements,
-adaptation.md.
+In steps: the text is prepared with the model's own vocabulary, the model imported and measured on
+held-out text; its masked-language-model training continues; it is measured again, and exported to
+DEST, which AutoModel, pipeline("fill-mask") and SentenceTransformer load. The same command resumes,
+and trains further with a higher --max-update. Everything but the export is in DEST.work, with the
+checkpoints and the table of measurements, adaptation.md.
 
-All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-5 or --batch-size 4 (sequences per GPU
-at a time; an update has 32).
+All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-5 or --batch-size 4
+(sequences per GPU at a time; an update has 32).
 """
 
 import argparse
@@ -47,57 +47,93 @@ from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
 WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
-OWN = ["task", "criterion", "arch", "max_positions", "save_dir", "finetune_from_model", "restore_file", "no_save"]
+# Options of fairseq-train that the recipe sets itself.
+OWN = [
+    "task",
+    "criterion",
+    "arch",
+    "max_positions",
+    "save_dir",
+    "finetune_from_model",
+    "restore_file",
+    "no_save",
+]
 
 
 def parse():
     parser = Parser("adapt.sh", description=__doc__)
     path = os.path.abspath
     add = parser.add_argument
-    add("--model", type=path, required=True, metavar="DIR", help="folder of transformers with the layout of RoBERTa")
-    add("--train", type=path, nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    model = "folder of transformers with the layout of RoBERTa"
+    add("--model", type=path, required=True, metavar="DIR", help=model)
+    train = "text to train on, plain or gzip"
+    add("--train", type=path, nargs="+", required=True, metavar="FILE", help=train)
     held_out = parser.add_mutually_exclusive_group(required=True)
-    held_out.add_argument("--valid", type=path, metavar="FILE", help="held-out text, to validate and measure on")
+    valid = "held-out text, to validate and measure on"
+    held_out.add_argument("--valid", type=path, metavar="FILE", help=valid)
     documents = "hold out N documents of --train instead, evenly spaced"
     held_out.add_argument("--valid-documents", type=within(1), metavar="N", help=documents)
     dest = "new folder for the model, beside DEST.work"
     add("--dest", type=lambda text: folder(path(text)), required=True, metavar="DIR", help=dest)
-    add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
+    gpus = "GPUs (default: all); 0 trains on the CPU"
+    add("--gpus", type=within(0), metavar="N", help=gpus)
     updates = "updates of 32 sequences (default: %(default)s)"
     add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
-    add("--add-tokens", type=path, metavar="FILE", help="words, one a line, that become tokens of their own")
-    add("--extend-positions", type=within(1), metavar="N", help="positions, more than the model has")
-    pairs = "minimal pairs to measure on: FILE.tsv with the columns good and bad, FILE.jsonl of "
-    pairs += "BLiMP, or a folder of such files"
+    tokens = "words, one a line, that become tokens of their own"
+    add("--add-tokens", type=path, metavar="FILE", help=tokens)
+    positions = "positions, more than the model has"
+    add("--extend-positions", type=within(1), metavar="N", help=positions)
+    pairs = (
+        "minimal pairs to measure on: FILE.tsv with the columns good and bad, "
+        "FILE.jsonl of BLiMP, or a folder of such files"
+    )
     add("--pairs", type=path, metavar="PATH", help=pairs)
     return parser.parse_known_args()
 
 
 def measure(record, checkpoint, data, args, positions):
-    """The measurements of a checkpoint, {what: value}; kept in a JSON file with what they were made from."""
-    from maelm_fairseq.huggingface.tokenizer import sample_lines  # of the extra `huggingface`
+    """The measurements of a checkpoint, {what: value}.
 
+    They are kept in a JSON file, `record`, with what they were made from.
+    """
     pairs = args.pairs
-    valid = sha256(args.valid or data / "valid.bin")
-    origin = {"checkpoint": sha256(checkpoint), "valid": valid, "pairs": pairs and pairs.digest}
+    origin = {
+        "checkpoint": sha256(checkpoint),
+        "valid": sha256(args.valid or data / "valid.bin"),
+        "pairs": pairs.digest if pairs else None,
+    }
     if record.exists():
-        was = read_json(record, Dict[str, dict], "measurements of adapt.sh", file_names=True)
-        if was.get("origin") == origin and "found" in was:
-            return was["found"]
+        earlier = read_json(record, Dict[str, dict], "measurements of adapt.sh", file_names=True)
+        if earlier.get("origin") == origin and "found" in earlier:
+            return earlier["found"]
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
+    lines = held_out_lines(args, data)
+    bits, tokens = bits_per_token(model, lines, positions)
+    share, halves = found_halves(model, lines)
+    found = {
+        f"bits per token ({tokens:,} of held-out text)": bits,
+        f"halves found, % of {halves:,} lines": share,
+    }
+    if pairs:
+        preferred = float(decide(model, pairs).mean())
+        found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * preferred
+    save_json({"origin": origin, "found": found}, record)
+    return found
+
+
+def held_out_lines(args, data):
+    """The lines of the held-out text, shuffled."""
+    from maelm_fairseq.huggingface.tokenizer import sample_lines  # of the extra `huggingface`
+
     if args.valid:
-        lines = [line.strip() for _, line in read_lines(args.valid) if line.strip()]
+        stripped = (line.strip() for _, line in read_lines(args.valid))
+        lines = [line for line in stripped if line]
     else:
         lines = sample_lines(data, ["valid"])
     random.Random(1).shuffle(lines)
-    (bits, tokens), (share, halves) = bits_per_token(model, lines, positions), found_halves(model, lines)
-    found = {f"bits per token ({tokens:,} of held-out text)": bits, f"halves found, % of {halves:,} lines": share}
-    if pairs:
-        found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * float(decide(model, pairs).mean())
-    save_json({"origin": origin, "found": found}, record)
-    return found
+    return lines
 
 
 def show(line):
@@ -107,12 +143,15 @@ def show(line):
 
 def main():
     args, extra = parse()
-    dest, work = Path(args.dest), Path(args.dest + ".work")
+    dest = Path(args.dest)
+    work = Path(args.dest + ".work")
     if not work.exists():
         check_new(dest)
-    args.pairs = args.pairs and read_pairs(args.pairs)
+    if args.pairs is not None:
+        args.pairs = read_pairs(args.pairs)
     positions = check(args, extra)
-    jobs, log = Jobs().listen(), work / "adapt.log"
+    jobs = Jobs().listen()
+    log = work / "adapt.log"
 
     def execute(program, *command):
         status = jobs.run([program, *command], log, show=show)
@@ -132,67 +171,124 @@ def check(args, extra):
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(folder, read_subwords(args.model), 1)
     positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
-    if args.extend_positions is not None and args.extend_positions < positions:
+    extended = positions if args.extend_positions is None else args.extend_positions
+    if extended < positions:
         expected = f"the model has {positions}, expected as many or more"
-        raise UsageError(f"--extend-positions {args.extend_positions}: {expected}")
-    known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
-    known += ["--tokens-per-sample", "2", "--max-positions", str(args.extend_positions or positions)]
+        raise UsageError(f"--extend-positions {extended}: {expected}")
+    known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+    known += ["--optimizer", "torch_adamw"]
+    known += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
     ours, theirs = parsed(known), parsed([*known, *extra])
     refuse_own(OWN, ours, theirs)
     tokens = theirs.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
-    check_positions(tokens, args.extend_positions or positions, f"--tokens-per-sample {tokens}", fix)
+    check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
     return positions
 
 
 def adapt(execute, args, extra, positions, dest, work):
-    data, save, imported, record = (work / name for name in ["data", "checkpoints", "imported.pt", "imported.json"])
-    origin = {name: sha256(Path(args.model, name)) for name in WEIGHTS if Path(args.model, name).exists()}
-    origin["--add-tokens"] = args.add_tokens and sha256(args.add_tokens)
-    origin["--extend-positions"] = args.extend_positions or 0
+    """Takes all steps, except those that an earlier run has completed.
+
+    Args:
+        execute: runs a program with its arguments, and ends this one where it fails
+        args, extra: the options of this program, and those for fairseq-train
+        positions: of the model that is adapted
+        dest: folder of the export
+        work: folder of everything else
+    """
+    data = work / "data"
+    imported = work / "imported.pt"
+    record = work / "imported.json"
+    origin = origin_of_import(args)
     if record.exists():
         fix = f"choose another --dest, or remove {dest} and {work}"
         check_same(work, read_json(record, dict, "the record of an import"), origin, fix)
-    words = ["--add-tokens", args.add_tokens] * bool(args.add_tokens)
-    texts = ["--train", *args.train, "--dest", data]
-    texts += ["--valid", args.valid] if args.valid else ["--valid-documents", args.valid_documents]
-    try:
-        execute(RECIPES.parent / "data-prep" / "prepare.sh", "--vocabulary", args.model, *words, *texts)
-    except SystemExit as ended:
-        if ended.code != STOPPED and not (data / "train.json").exists():  # which is written last
-            shutil.rmtree(data, ignore_errors=True)  # the corrected command begins anew
-        raise
-
+    prepare(execute, args, data)
     if not (record.exists() and imported.exists()):
         imported.unlink(missing_ok=True)
-        made = import_roberta(args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions)
-        print(report(*made, imported))
+        source, cfg = import_roberta(
+            args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions
+        )
+        print(report(source, cfg, imported))
         save_json(origin, record)
     before = measure(work / "before.json", imported, data, args, positions)
 
-    updates = args.max_update
-    training = training_options(hub.from_pretrained(imported, data).model.cfg, str(imported))
-    training += ["--max-update", updates, "--total-num-update", updates, "--warmup-updates", -(-updates * 6 // 100)]
-    training += ["--save-interval-updates", -(-updates // 4), *([] if args.gpus is None else ["--gpus", args.gpus])]
-    recipe = [RECIPES / "pretrain.py", RECIPES / "adapt.sh"]
-    execute(sys.executable, *recipe, "--data", data, "--save-dir", save, *training, *extra)
-    best = save / "checkpoint_best.pt"
+    save_dir = work / "checkpoints"
+    train(execute, args, extra, data, imported, save_dir)
+    best = save_dir / "checkpoint_best.pt"
     after = measure(work / "after.json", best, data, args, positions)
-    rows = [[what, before[what], after[what]] for what in before]
+    rows = [[quantity, before[quantity], after[quantity]] for quantity in before]
     table = markdown.table(["", "before", "after"], rows)
     with atomic_write(work / "adaptation.md") as stream:
         stream.write(table)
-
-    origin, record = {"checkpoint": sha256(best)}, work / "exported.json"
-    was = read_json(record, dict, "the record of an export") if record.exists() else None
-    if was != origin or not (dest / "config.json").exists():
-        if os.path.lexists(dest):
-            print(f"renamed the earlier export, {dest}, to {set_aside(str(dest), '.earlier')}")
-        save_json(origin, record)  # before the export, whose folder has its name once it is complete
-        texts = ", ".join(os.path.basename(path) for path in args.train)
-        name = os.path.basename(os.path.abspath(args.model))
-        print(export(best, data, dest, description=f"Continued from {name} on {texts}")[2])
+    export_once(args, best, data, dest, work / "exported.json")
     print(f"{table}written: {dest}")
+
+
+def origin_of_import(args):
+    """What the imported checkpoint depends on: hashes of files, and options."""
+    origin = {}
+    for name in WEIGHTS:
+        path = Path(args.model, name)
+        if path.exists():
+            origin[name] = sha256(path)
+    origin["--add-tokens"] = None if args.add_tokens is None else sha256(args.add_tokens)
+    origin["--extend-positions"] = args.extend_positions or 0
+    return origin
+
+
+def prepare(execute, args, data):
+    """Prepares the text with the model's vocabulary."""
+    command = [RECIPES.parent / "data-prep" / "prepare.sh", "--vocabulary", args.model]
+    if args.add_tokens:
+        command += ["--add-tokens", args.add_tokens]
+    command += ["--train", *args.train, "--dest", data]
+    if args.valid:
+        command += ["--valid", args.valid]
+    else:
+        command += ["--valid-documents", args.valid_documents]
+    try:
+        execute(*command)
+    except SystemExit as ended:
+        is_complete = (data / "train.json").exists()  # it is written last
+        if ended.code != STOPPED and not is_complete:
+            shutil.rmtree(data, ignore_errors=True)  # the corrected command begins anew
+        raise
+
+
+def train(execute, args, extra, data, imported, save_dir):
+    """Continues the training of the imported checkpoint, or resumes it."""
+    updates = args.max_update
+    cfg = hub.from_pretrained(imported, data).model.cfg
+    options = training_options(cfg, str(imported))
+    options += ["--max-update", updates, "--total-num-update", updates]
+    options += ["--warmup-updates", -(-updates * 6 // 100)]
+    options += ["--save-interval-updates", -(-updates // 4)]
+    if args.gpus is not None:
+        options += ["--gpus", args.gpus]
+    recipe = [RECIPES / "pretrain.py", RECIPES / "adapt.sh"]
+    folders = ["--data", data, "--save-dir", save_dir]
+    execute(sys.executable, *recipe, *folders, *options, *extra)
+
+
+def export_once(args, checkpoint, data, dest, record):
+    """Exports a checkpoint, unless `record` says that it is exported already."""
+    origin = {"checkpoint": sha256(checkpoint)}
+    earlier = None
+    if record.exists():
+        earlier = read_json(record, dict, "the record of an export")
+    if earlier == origin and (dest / "config.json").exists():
+        return
+    if os.path.lexists(dest):
+        aside = set_aside(str(dest), ".earlier")
+        print(f"renamed the earlier export, {dest}, to {aside}")
+    # Recorded before the export, whose folder gets its name only when it is complete.
+    save_json(origin, record)
+    texts = ", ".join(os.path.basename(path) for path in args.train)
+    name = os.path.basename(os.path.abspath(args.model))
+    description = f"Continued from {name} on {texts}"
+    _, _, comparison = export(checkpoint, data, dest, description=description)
+    print(comparison)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Checks that fairseq works here; if it does not, prints why and how to fix it in one line, and exits with 1."""
+"""Checks that fairseq works here.
+
+If it does not, the program prints why and how to fix it in one line, and exits with 1.
+"""
 
 import sys
 

@@ -1,11 +1,12 @@
-"""Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of their scores.
+"""Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of
+their scores.
 
-Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose checkpoint_last.pt is
-the result. The same command resumes. The seed with the best score on the dev file then predicts the test files, and is
-scored on those that have labels. For sentences, the recipe also prints the scores of a bag of words, which needs no
-encoder.
-Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and SQuAD in the form that
-their servers take) and a report with precision, recall and F1 of each class.
+Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose
+checkpoint_last.pt is the result. The same command resumes. The seed with the best score on the dev
+file then predicts the test files, and is scored on those that have labels. For sentences, the
+recipe also prints the scores of a bag of words, which needs no encoder.
+Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and
+SQuAD in the form that their servers take) and a report with precision, recall and F1 of each class.
 """
 
 import logging
@@ -41,7 +42,9 @@ PROGRAMS = {
     "mae_lm_tokens": "finetune_tagging.sh",
     "squad": "finetune_squad.sh",
 }
-SENTENCES, QUESTIONS = "mae_lm_sentences", "squad"  # fairseq's names of tasks
+# fairseq's names of tasks.
+SENTENCES = "mae_lm_sentences"
+QUESTIONS = "squad"
 
 
 def begin(kind, words):
@@ -69,7 +72,8 @@ def finetune(runs, settings):
     best = seeds[runs.ranked(records)[0]]
     results, answers = report_best(runs, chosen, best, records)
     if runs.command.kind == SENTENCES:
-        results += yardsticks(runs, results, answers, limit=max(PATIENCE, sum(record.seconds for record in records)))
+        training = sum(record.seconds for record in records)
+        results += yardsticks(runs, results, answers, limit=max(PATIENCE, training))
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
@@ -91,9 +95,12 @@ def report_best(runs, settings, best, records):
         records: the `finetune_runs.RunRecord` of each seed
     Returns: a `Result` for each split and metric; {split: answers}
     """
-    logging.getLogger(READER).setLevel(logging.WARNING)  # what files were read was said before training
-    command, folder = runs.command, runs.parent(settings)
-    task, model = load_task(runs.model(settings, best), labelled=command.labelled, data=command.args.data)
+    # Which files are read was logged before training, and is not logged again.
+    logging.getLogger(READER).setLevel(logging.WARNING)
+    command = runs.command
+    folder = runs.parent(settings)
+    checkpoint = runs.model(settings, best)
+    task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
     results, reports, answers = [], [], {}
     for split in runs.splits:
         if split == "train":
@@ -117,8 +124,13 @@ def report_best(runs, settings, best, records):
 
 
 def results_of_split(runs, settings, split, best, records, task, answers):
-    """A `Result` for each metric: of all seeds, or on a test file of the best one, whose task and answers are given."""
-    command, dataset = runs.command, task.datasets[split]
+    """A `Result` for each metric of a split.
+
+    It has the scores of all seeds, or on a test file only that of the best seed, whose task and
+    answers are given.
+    """
+    command = runs.command
+    dataset = task.datasets[split]
     note = ", from scratch" if command.args.from_scratch else ""
     if split in runs.scored():
         scores = [record.scores[split] for record in records]
@@ -127,31 +139,33 @@ def results_of_split(runs, settings, split, best, records, task, answers):
         note += f", seed {best}"
     groups = MOST_GROUPS if command.kind == SENTENCES else GROUPS  # others take longer to score
     errors = standard_errors(partial(scores_of, task, dataset, answers), answers, groups)
+    file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
     options = " ".join([os.path.basename(runs.parent(settings)), *command.further])
-    return [
-        Result(
-            command.name, runs.file_name(split), metric, [each[metric] for each in scores], error, start, options, note
-        )
-        for metric, error in errors.items()
-    ]
+    results = []
+    for metric, error in errors.items():
+        values = [of_seed[metric] for of_seed in scores]
+        result = Result(command.name, file_name, metric, values, error, start, options, note)
+        results.append(result)
+    return results
 
 
 def yardsticks(runs, results, answers, limit):
-    """The results of a bag of words on files of sentences, unless it takes longer than `limit`, in seconds.
+    """The results of a bag of words on files of sentences; none if it takes too long.
 
     Args:
         results, answers: of the encoder; see `Measurement.results`
+        limit: seconds that it may take
     """
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
     measurement = Measurement(runs.task, runs.command.labelled, files, folder)
-    found = measurement.run(runs.jobs, limit)
-    return measurement.results(found, results, answers) if found else []
+    measured = measurement.run(runs.jobs, limit)
+    return measurement.results(measured, results, answers) if measured else []
 
 
 def main():
-    import sklearn  # noqa: F401  reports need it: now, not after training
+    import sklearn  # noqa: F401  fails now if it is missing: reports need it after training
 
     logging.disable(logging.NOTSET)
     logging.getLogger(READER).setLevel(logging.INFO)

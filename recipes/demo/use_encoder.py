@@ -22,9 +22,10 @@ WORDS = ["film", "he", "watched", "good", "his"]
 
 def main():
     parser = Parser(description=__doc__)
-    parser.add_argument("--checkpoint", required=True, help="a .pt file from pretraining, or its folder")
-    parser.add_argument("--data", required=True, help="folder of the model's vocabulary")
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="a sentence with <mask> in it, in quotes")
+    add = parser.add_argument
+    add("--checkpoint", required=True, help="a .pt file from pretraining, or its folder")
+    add("--data", required=True, help="folder of the model's vocabulary")
+    add("texts", nargs="*", metavar="TEXT", help="a sentence with <mask> in it, in quotes")
     args = parser.parse_args()
     model = hub.from_pretrained(args.checkpoint, data=args.data)
 
@@ -32,7 +33,8 @@ def main():
     for text in args.texts or MASKED:
         print("  " + text)
         for candidates in model.fill_mask(text):
-            print("      " + "   ".join("{} {:.0%}".format(piece, p) for piece, p in candidates))
+            shown = [f"{piece} {probability:.0%}" for piece, probability in candidates]
+            print("      " + "   ".join(shown))
     if args.texts:
         return
 
@@ -41,8 +43,10 @@ def main():
     unit = F.normalize(embeddings - embeddings.mean(0), dim=1)  # without the shared component
     for word in WORDS:
         index = model.dictionary.index(WORD_START + word)
-        _, *nearest = (unit @ unit[index]).topk(6).indices.tolist()
-        print("  {}: {}".format(word, ", ".join(model.dictionary[i].replace(WORD_START, "") for i in nearest)))
+        cosines = unit @ unit[index]
+        _, *nearest = cosines.topk(6).indices.tolist()  # the first is the word itself
+        pieces = [model.dictionary[i].replace(WORD_START, "") for i in nearest]
+        print(f"  {word}: {', '.join(pieces)}")
 
 
 if __name__ == "__main__":
