@@ -13,10 +13,11 @@ setup(
         # and is imported as `fairseq` too.
         've-fairseq==0.12.3; python_version >= "3.11"',
         'fairseq==0.12.2; python_version < "3.11"',
-        # fairseq 0.12.2 brings the older hydra and omegaconf that it needs; ve-fairseq bounds neither.
+        # fairseq 0.12.2 brings the older hydra and omegaconf that it needs; ve-fairseq sets no
+        # bounds for either.
         'hydra-core>=1.3.2,<1.4; python_version >= "3.11"',
         'omegaconf>=2.3,<2.4; python_version >= "3.11"',
-        "torch>=2.6",  # older ones execute code from some checkpoints, even with weights_only
+        "torch>=2.6",  # older versions execute code from some checkpoints, even with weights_only
         "numpy",
         "regex",
         "sentencepiece>=0.2.3",
@@ -29,7 +30,8 @@ setup(
         "finetune": ["pandas", "scikit-learn", "scipy", "seqeval"],
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
-            *["pytest", "pytest-timeout", "pytest-xdist", "matplotlib", "tensorboard", "torchmetrics", "ruff"],
+            *["pytest", "pytest-timeout", "pytest-xdist", "ruff"],
+            *["matplotlib", "tensorboard", "torchmetrics"],
             *["bm25s", "pandas", "scikit-learn", "scipy", "seqeval", "statsmodels"],
         ],
     },

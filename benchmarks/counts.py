@@ -1,8 +1,9 @@
 """What a GPU has to do for a micro-batch, counted without one, on tensors that have shapes only.
 
-Counted are forward and backward: kernels, the bytes that they read and write, and FLOP, by kind of operation. The
-optimizer is not. Attention is taken for one kernel forward and one backward, which keep no matrix of weights, as those
-of PyTorch for GPUs; a bias, and its gradient, they read and write.
+Counted are, for forward and backward, the kernels, the bytes that they read and write, and FLOP, by
+kind of operation. The optimizer is not counted. Attention counts as one kernel forward and one
+backward, which keep no matrix of weights, like PyTorch's for GPUs; they read a bias and write its
+gradient.
 """
 
 import contextlib
@@ -27,15 +28,16 @@ KINDS = {
     "layer normalisation": "native_layer_norm native_layer_norm_backward",
     "GELU": "gelu gelu_backward",
     "dropout": "native_dropout native_dropout_backward",
-    "embeddings and gathering": "embedding embedding_dense_backward index_select index_add index_put index gather",
+    "embeddings and gathering": "embedding embedding_dense_backward "
+    "index_select index_add index_put index gather",
     "loss": "_log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward max",
     "casts and copies": "_to_copy copy_ clone cat",
     "sums": "sum",
 }
 KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
 OTHER = "other elementwise operations"
-WITHOUT_KERNEL = {"detach", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}
-WITHOUT_KERNEL.add("zeros_like")  # of AttentionKernel
+WITHOUT_KERNEL = set("detach empty empty_like empty_strided new_empty new_empty_strided".split())
+WITHOUT_KERNEL |= {"_unsafe_view", "zeros_like"}  # zeros only stand for results in AttentionKernel
 
 
 class OperationCounter(TorchDispatchMode):
@@ -43,7 +45,9 @@ class OperationCounter(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.kernels, self.bytes, self.attention_flop = Counter(), Counter(), 0
+        self.kernels = Counter()
+        self.bytes = Counter()
+        self.attention_flop = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
@@ -55,25 +59,25 @@ class OperationCounter(TorchDispatchMode):
         return result
 
     def add(self, kind, touched):
-        """A kernel that reads or writes the tensors among some objects."""
+        """Counts a kernel that reads or writes the tensors among some objects."""
         self.kernels[kind] += 1
-        self.bytes[kind] += sum(size(each) for each in touched if isinstance(each, torch.Tensor))
+        self.bytes[kind] += sum(size(item) for item in touched if isinstance(item, torch.Tensor))
 
     def add_attention(self, query, key, value, bias):
-        """Forward and backward of queries (B, H, Q, D) over keys and values (B, H, T, D)."""
+        """Counts forward and backward of queries (B, H, Q, D) over keys and values (B, H, T, D)."""
         inputs = [query, key, value, bias]
         attended = gradient = query  # as large
         self.add(ATTENTION, [*inputs, attended])
         gradients = inputs if bias is not None and bias.requires_grad else inputs[:3]
         self.add(ATTENTION, [*inputs, attended, gradient, *gradients])
-        products = 2 + 5  # the second five in the backward pass, which computes the weights again
+        products = 2 + 5  # two forward, five backward, where the weights are computed again
         self.attention_flop += products * 2 * query.numel() * key.size(2)
 
 
 def size(tensor):
-    """The bytes of a tensor; what is repeated counts once."""
-    repeated = zip(tensor.shape, tensor.stride())
-    return tensor.element_size() * math.prod(length for length, stride in repeated if stride)
+    """The bytes of a tensor; what is repeated along a dimension of stride 0 counts once."""
+    dimensions = zip(tensor.shape, tensor.stride())
+    return tensor.element_size() * math.prod(length for length, stride in dimensions if stride)
 
 
 class AttentionKernel(torch.autograd.Function):
@@ -87,15 +91,18 @@ class AttentionKernel(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         query, key, value, bias = ctx.saved_tensors
+        d_query = torch.zeros_like(query)
+        d_key = torch.zeros_like(key)
+        d_value = torch.zeros_like(value)
         d_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value), d_bias
+        return d_query, d_key, d_value, d_bias
 
 
 @contextlib.contextmanager
 def kernels_of_a_gpu(counter=None):
-    """Within the block, attention is AttentionKernel, and dropout one kernel, on all devices.
+    """Within the block, attention is AttentionKernel and dropout is one kernel, on all devices.
 
-    An `OperationCounter` counts both kernels of each attention.
+    An `OperationCounter`, if given, counts both kernels of each attention.
     """
 
     def attend(query, key, value, attn_mask=None, **options):
@@ -111,20 +118,26 @@ def kernels_of_a_gpu(counter=None):
 
 
 def micro_batch(folder, args, variant):
-    """A function that returns the loss of a model in half precision for a micro-batch, all of shapes only."""
+    """A function that returns the loss of a model in half precision for a micro-batch.
+
+    Model and micro-batch have shapes only.
+    """
     cfg = configuration(training_arguments(folder, args, variant))
     task = tasks.setup_task(cfg.task)
     task.load_dataset("train")
-    batches = task.get_batch_iterator(task.datasets["train"], max_sentences=args.micro_batch).next_epoch_itr()
-    batch = next(batches)
+    dataset = task.datasets["train"]
+    batches = task.get_batch_iterator(dataset, max_sentences=args.micro_batch)
+    batch = next(batches.next_epoch_itr())
     if is_of_transformers(variant):
-        tokens, labels, _ = utils.apply_to_sample(to_meta, peers.labelled(batch, task.source_dictionary.pad()))
+        labelled = peers.labelled(batch, task.source_dictionary.pad())
+        tokens, labels, _ = utils.apply_to_sample(to_meta, labelled)
         with torch.device("meta"):
             model = peers.build(variant, args, len(task.source_dictionary)).half().train()
         return lambda: model(input_ids=tokens, labels=labels).loss
     with torch.device("meta"):
         model = task.build_model(cfg.model).half().to("meta")
-    criterion, batch = task.build_criterion(cfg.criterion), utils.apply_to_sample(to_meta, batch)
+    criterion = task.build_criterion(cfg.criterion)
+    batch = utils.apply_to_sample(to_meta, batch)
     return lambda: criterion(model, batch)[0]
 
 
@@ -134,7 +147,9 @@ def to_meta(tensor):
 
 def count(folder, args, variant):
     """What a micro-batch costs: kernels and bytes by kind (Counters), and FLOP."""
-    loss, counter = micro_batch(folder, args, variant), OperationCounter()
-    with kernels_of_a_gpu(counter), FlopCounterMode(display=False) as flop, counter:
+    loss = micro_batch(folder, args, variant)
+    counter = OperationCounter()
+    with kernels_of_a_gpu(counter), FlopCounterMode(display=False) as flop_counter, counter:
         loss().backward()
-    return counter.kernels, counter.bytes, flop.get_total_flops() + counter.attention_flop
+    flop = flop_counter.get_total_flops() + counter.attention_flop
+    return counter.kernels, counter.bytes, flop

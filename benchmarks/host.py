@@ -1,7 +1,8 @@
 """How long the host needs for an update, by part: time that a GPU waits for where it is faster.
 
-Tensors are so small that almost all of the time is Python's and PyTorch's dispatch, on one thread of a CPU, in fp16, as
-in the recipes; attention is one kernel forward and one backward, and so is dropout, as on a GPU.
+Tensors are so small that almost all of the time is Python's and PyTorch's dispatch, on one thread
+of a CPU. They are in fp16, as in the recipes. Attention is one kernel forward and one backward, and
+so is dropout, as on a GPU.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ WARM_UP = 5  # updates
 
 @contextlib.contextmanager
 def as_on_a_gpu():
-    """Within the block, the CPU is used as a GPU is, by the model and by fairseq's optimizer for fp16."""
+    """Within the block, the model and fairseq's fp16 optimizer use the CPU as if it were a GPU."""
     of_model = mock.patch.object(cpu_kernels, "computes", lambda x: False)
     of_optimizer = mock.patch.object(torch.cuda, "current_device", lambda: "cpu")
     with kernels_of_a_gpu(), of_model, of_optimizer:
@@ -44,16 +45,17 @@ class HostTime:
             self.training.seconds(WARM_UP)
         self.seconds = defaultdict(float)
         trainer = self.training.trainer
-        optimizer, criterion = trainer.optimizer, trainer.criterion
-        places = [(optimizer, "zero_grad"), (optimizer, "clip_grad_norm"), (optimizer, "step")]
-        places += [(trainer, "_set_seed"), (trainer, "_reduce_and_log_stats")]
-        for part, (place, name) in zip(PARTS_OF_REST, places):
-            setattr(place, name, self.timed(getattr(place, name), part))
+        optimizer = trainer.optimizer
+        criterion = trainer.criterion
+        methods = [(optimizer, "zero_grad"), (optimizer, "clip_grad_norm"), (optimizer, "step")]
+        methods += [(trainer, "_set_seed"), (trainer, "_reduce_and_log_stats")]
+        for part, (owner, name) in zip(PARTS_OF_REST, methods):
+            setattr(owner, name, self.timed(getattr(owner, name), part))
         criterion.forward = self.timed(criterion.forward, FORWARD)
         optimizer.backward = self.timed(optimizer.backward, BACKWARD)
 
     def timed(self, function, part):
-        """A function that takes the time of another."""
+        """A function that calls another, and adds the time that it takes to a part."""
 
         def replacement(*args, **kwargs):
             start = time.perf_counter()
@@ -64,12 +66,15 @@ class HostTime:
         return replacement
 
     def milliseconds(self, steps):
-        """Of a micro-batch, forward and backward, and of the rest of an update, in all and by part."""
+        """Milliseconds by part, averaged over updates: {part: milliseconds}.
+
+        FORWARD and BACKWARD are those of a micro-batch. REST is the rest of an update, in all.
+        """
         self.seconds.clear()
         with as_on_a_gpu():
-            update = self.training.seconds(steps)
-        found = {part: seconds / steps for part, seconds in self.seconds.items()}
-        found[REST] = update - found[FORWARD] - found[BACKWARD]
+            seconds_of_update = self.training.seconds(steps)
+        seconds = {part: total / steps for part, total in self.seconds.items()}
+        seconds[REST] = seconds_of_update - seconds[FORWARD] - seconds[BACKWARD]
         for part in [FORWARD, BACKWARD]:
-            found[part] /= self.args.accumulate
-        return {part: 1000 * seconds for part, seconds in found.items()}
+            seconds[part] /= self.args.accumulate
+        return {part: 1000 * value for part, value in seconds.items()}

@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
-"""Times training steps of MAE-LM, of fairseq's RoBERTa and of Hugging Face's models, in alternation.
+"""Times training steps of MAE-LM, of fairseq's RoBERTa and of Hugging Face's models, in
+alternation.
 
-A step is an update as a recipe makes it: forward and backward of --accumulate micro-batches, gradient clipping and
-Adam, by fairseq's `Trainer.train_step` or a plain loop (peers.py). Each model has its own process; only one steps at a
-time. Blocks are full ones of random tokens or, with --data, those of a text in their real lengths; all models then get
-the same blocks. Reports medians over rounds, the mean of the ratios to the first model with its 95% interval (Student's
-t), and memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the CPU all models
-keep freed memory, as under fairseq-train with the plugin, but for one row of fairseq's RoBERTa.
+A step is an update as a recipe makes it: forward and backward of --accumulate micro-batches,
+gradient clipping and Adam, by fairseq's `Trainer.train_step` or a plain loop (peers.py). Each model
+has its own process; only one steps at a time. Blocks are full ones of random tokens or, with
+--data, those of a text in their real lengths; all models then get the same blocks. Reports medians
+over rounds, the mean of the ratios to the first model with its 95% interval (Student's t), and
+memory: on the CPU the process's peak, on a GPU what PyTorch has reserved after a step. On the CPU
+all models keep freed memory, as under fairseq-train with the plugin, but for one row of fairseq's
+RoBERTa.
 
-FLOP are those that PyTorch counts in the matrix products of a step. The share of the matmul rate is a step's FLOP/s
-divided by those of a plain matrix product of a layer's sizes in the same precision, timed before each step.
+FLOP are those that PyTorch counts in the matrix products of a step. The share of the matmul rate is
+a step's FLOP/s divided by those of a plain matrix product of a layer's sizes in the same precision,
+timed before each step.
 
-With --device meta, nothing is computed: it prints what a GPU has to do for a micro-batch (counts.py), and how long the
-host needs for an update (host.py), so that a change can be judged without a GPU.
+With --device meta, nothing is computed: it prints what a GPU has to do for a micro-batch
+(counts.py), and how long the host needs for an update (host.py), so that a change can be judged
+without a GPU.
 """
 
 import copy
-import itertools
 import logging
 import multiprocessing
 import os
@@ -42,10 +46,19 @@ from maelm_fairseq.base.errors import Parser, UsageError, run, within
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.layers import last
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
-from variants import BFLOAT16, STOCK_NAME, UNCUT, VARIANTS, is_of_transformers, training_arguments, why_skipped
+from variants import (
+    BFLOAT16,
+    STOCK_NAME,
+    UNCUT,
+    VARIANTS,
+    is_of_transformers,
+    training_arguments,
+    why_skipped,
+)
 
 META = "meta"
-TINY = dict(micro_batch=2, tokens=8, mask_prob=0.3, vocabulary=64, data=None)  # of the host's time
+# Options with which the host's time is measured.
+TINY = dict(micro_batch=2, tokens=8, mask_prob=0.3, vocabulary=64, data=None)
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
@@ -74,50 +87,75 @@ def build(folder, args, variant):
     else:
         training = Training(arguments, args.device, args.accumulate)
     if variant.startswith(UNCUT):
-        forward = training.trainer.model.encoder.forward
-        rows = lambda x, positions, padded, outputs, *more: last(forward(x, positions, padded), outputs)  # noqa: E731
-        training.trainer.model.encoder.forward = rows
+        compute_all_rows(training.trainer.model.encoder)
+
+
+def compute_all_rows(encoder):
+    """Has the encoder's last layer compute all rows, instead of only those that are read."""
+    forward = encoder.forward
+
+    def forward_all(x, positions, padded, outputs, *others):
+        return last(forward(x, positions, padded), outputs)
+
+    encoder.forward = forward_all
 
 
 def flops():
     """FLOP in the matrix products of the next step of this process's model."""
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # others are not counted on the CPU
+    # On the CPU, only this kernel of attention is counted.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         training.seconds()
     return counter.get_total_flops()
 
 
 def step(args, variant):
-    """Steps the model of this process: seconds of a step, matmul rate, memory in GiB, and sequences of a step."""
-    dtype = torch.half if args.device == "cuda" else torch.float32
-    rate = matmul_rate(args, torch.bfloat16 if BFLOAT16 in variant else dtype)
+    """Steps the model of this process.
+
+    Returns: seconds of a step, matmul rate, memory in GiB, and sequences of a step
+    """
+    if BFLOAT16 in variant:
+        dtype = torch.bfloat16
+    elif args.device == "cuda":
+        dtype = torch.half
+    else:
+        dtype = torch.float32
+    rate = matmul_rate(args, dtype)
     if args.device == "cuda":
-        training.seconds()  # allocates
+        training.seconds()  # allocates memory
     time = training.seconds(args.steps)
     if args.device == "cpu":
-        return time, rate, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, training.sequences
-    memory = torch.cuda.memory_reserved() / 2**30
-    torch.cuda.empty_cache()  # for the next process
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    else:
+        memory = torch.cuda.memory_reserved() / 2**30
+        torch.cuda.empty_cache()  # so that the next process finds it free
     return time, rate, memory, training.sequences
 
 
 def measure(args, variants):
-    """Steps several models in alternation: {variant: (FLOP of a step, list of what `step` returns)}."""
+    """Steps several models in alternation.
+
+    Returns: {variant: (FLOP of a step, list of what `step` returns in each round)}
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        processes, building = {}, []
+        processes = {}
+        builds = []
         for variant in variants:
             data = Path(folder) / variant
             data.mkdir()
-            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=end_with_parent)
+            spawn = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(1, spawn, initializer=end_with_parent)
             processes[variant] = stack.enter_context(pool)
-            building.append(pool.submit(build, data, args, variant))
-        for built in building:
-            built.result()
-        measured = {variant: (process.submit(flops).result(), []) for variant, process in processes.items()}
+            builds.append(pool.submit(build, data, args, variant))
+        for build_of_one in builds:
+            build_of_one.result()
+        flop = {name: process.submit(flops).result() for name, process in processes.items()}
+        rounds = {variant: [] for variant in variants}
         for number in range(args.rounds + 1):
             for variant, process in processes.items():
-                measured[variant][1].append(process.submit(step, args, variant).result())
+                rounds[variant].append(process.submit(step, args, variant).result())
             print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
-        return {variant: (count, rounds[1:]) for variant, (count, rounds) in measured.items()}  # the first is warm-up
+        # Round 0 is a warm-up.
+        return {variant: (flop[variant], rounds[variant][1:]) for variant in processes}
 
 
 def chosen(args):
@@ -142,16 +180,20 @@ def compare(args):
     except BrokenProcessPool:
         fault = "a model's process was ended from outside, perhaps for want of memory"
         raise UsageError(f"{fault}: --only takes fewer") from None
-    print(f"| model | sequences per second | step time over {only[0]}'s | FLOP over its | peak memory, GiB | share of "
-          "matmul rate |\n|---|---|---|---|---|---|")  # fmt: skip
-    first, reference = measured[only[0]]
+    reference_flop, reference_rounds = measured[only[0]]
+    columns = ["model", "sequences per second", f"step time over {only[0]}'s", "FLOP over its"]
+    columns += ["peak memory, GiB", "share of matmul rate"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for name, (flop, rounds) in measured.items():
-        times, rates, memory, (sequences, *_) = zip(*rounds)
-        ratios = [ours / theirs for ours, (theirs, *_) in zip(times, reference)]
+        times, rates, memory, sequences = zip(*rounds)
+        ratios = []
+        for time, (reference_time, *_) in zip(times, reference_rounds):
+            ratios.append(time / reference_time)
         shares = [flop / time / rate for time, rate in zip(times, rates)]
-        speed = sequences / statistics.median(times)
-        print(f"| {name} | {speed:.2f} | {with_interval(ratios)} | {flop / first:.2f} | "
-              f"{memory[-1]:.1f} | {statistics.median(shares):.2f} |", flush=True)  # fmt: skip
+        speed = sequences[0] / statistics.median(times)
+        cells = [name, f"{speed:.2f}", with_interval(ratios), f"{flop / reference_flop:.2f}"]
+        cells += [f"{memory[-1]:.1f}", f"{statistics.median(shares):.2f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def with_interval(values):
@@ -165,7 +207,7 @@ def with_interval(values):
 
 
 def count_and_time_host(args):
-    """Prints what a GPU has to do for a micro-batch of each chosen model, and how long the host needs."""
+    """Prints what a GPU has to do for a micro-batch of each chosen model, and the host's time."""
     names = chosen(args)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -175,48 +217,65 @@ def count_and_time_host(args):
         for name in names:
             if peers.COMPILED not in name:
                 print_counts(name, *count(folder, args, name))
-        tiny = copy.copy(args)
-        vars(tiny).update(TINY)
-        write_data(folder, BATCHES * tiny.micro_batch * [tiny.tokens - 1], tiny.vocabulary)
-        torch.set_num_threads(1)
-        ours = [name for name in names if not is_of_transformers(name)]
-        models = {name: HostTime(folder, tiny, name) for name in ours}
-        rounds = {name: [] for name in ours}
-        for _, (name, model) in itertools.product(range(args.rounds), models.items()):
-            rounds[name].append(model.milliseconds(args.steps))
+        rounds = time_host(folder, args, [name for name in names if not is_of_transformers(name)])
     parts = [FORWARD, BACKWARD, REST, *PARTS_OF_REST]
     print(f"\n| milliseconds of the host | {' | '.join(parts)} |\n{'|---' * (len(parts) + 1)}|")
-    for name, found in rounds.items():
-        medians = [statistics.median(each[part] for each in found) for part in parts]
+    for name, milliseconds in rounds.items():
+        medians = []
+        for part in parts:
+            medians.append(statistics.median(of_round[part] for of_round in milliseconds))
         print(f"| {name} | {' | '.join(f'{value:.1f}' for value in medians)} |")
 
 
+def time_host(folder, args, names):
+    """The host's time for updates of the plugin's models, in alternation.
+
+    Returns: {name: list of the milliseconds by part, a dict for each round}
+    """
+    tiny = copy.copy(args)
+    vars(tiny).update(TINY)
+    write_data(folder, BATCHES * tiny.micro_batch * [tiny.tokens - 1], tiny.vocabulary)
+    torch.set_num_threads(1)
+    models = {name: HostTime(folder, tiny, name) for name in names}
+    rounds = {name: [] for name in names}
+    for _ in range(args.rounds):
+        for name, model in models.items():
+            rounds[name].append(model.milliseconds(args.steps))
+    return rounds
+
+
 def print_counts(name, kernels, traffic, flop):
-    """A row for all operations of a model, then one for each kind, those with most bytes first."""
+    """Prints a row for all operations of a model, then one for each kind, most bytes first."""
     print(f"| {name} | {kernels.total():,} | {traffic.total() / 1e9:.1f} | {flop / 1e12:.2f} |")
     for kind, amount in traffic.most_common():
         print(f"| - {kind} | {kernels[kind]:,} | {amount / 1e9:.1f} | |")
 
 
-def main():
-    os.environ["PYTHONWARNINGS"] = "ignore"  # in the models' processes, for fairseq's use of hydra and torch
+def parse():
     parser = Parser(description=__doc__)
     add = parser.add_argument
-    sizes = [("layers", 12, 1), ("width", 768, 1), ("heads", 12, 1), ("decoder-layers", 4, 0), ("tokens", 512, 2)]
-    for name, default, least in [*sizes, ("rounds", 5, 1)]:
-        add(f"--{name}", type=within(least), default=default, metavar="N", help="(default: %(default)s)")
-    add("--micro-batch", type=within(1), default=4, metavar="N", help="sequences at a time (default: %(default)s)")
+    sizes = [("layers", 12, 1), ("width", 768, 1), ("heads", 12, 1)]
+    sizes += [("decoder-layers", 4, 0), ("tokens", 512, 2), ("rounds", 5, 1)]
+    for name, default, least in sizes:
+        size = "(default: %(default)s)"
+        add(f"--{name}", type=within(least), default=default, metavar="N", help=size)
+    sequences = "sequences at a time (default: %(default)s)"
+    add("--micro-batch", type=within(1), default=4, metavar="N", help=sequences)
     accumulated = "micro-batches of an update (default: %(default)s)"
     add("--accumulate", type=within(1, BATCHES), default=1, metavar="N", help=accumulated)
     steps = "updates in a round (default: 1 on the CPU, elsewhere 100)"
     add("--steps", type=within(1), metavar="N", help=steps)
     symbols = "symbols of the vocabulary (default: %(default)s)"
     add("--vocabulary", type=within(6, 2**16), default=VOCABULARY, metavar="N", help=symbols)
-    add("--data", metavar="DIR", help=f"binarized text, from which the first {BATCHES} batches are taken")
-    add("--mask-prob", type=float, default=0.15, help="share of predicted tokens (default: %(default)s)")
+    data = f"binarized text, from which the first {BATCHES} batches are taken"
+    add("--data", metavar="DIR", help=data)
+    predicted = "share of predicted tokens (default: %(default)s)"
+    add("--mask-prob", type=float, default=0.15, help=predicted)
     for name in ["--dropout", "--attention-dropout"]:
         add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
-    models = "the first is the reference (default: all); those of transformers are skipped without it"
+    models = (
+        "the first is the reference (default: all); those of transformers are skipped without it"
+    )
     add("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="MODEL", help=models)
     devices = "(default: %(default)s); a GPU computes in fp16; meta counts and times the host only"
     add("--device", choices=["cpu", "cuda", META], default="cpu", help=devices)
@@ -224,7 +283,15 @@ def main():
     if args.steps is None:
         args.steps = 1 if args.device == "cpu" else 100
     if args.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device cuda: PyTorch {torch.__version__} finds no GPU; use a machine that has one")
+        fault = f"PyTorch {torch.__version__} finds no GPU"
+        raise UsageError(f"--device cuda: {fault}; use a machine that has one")
+    return args
+
+
+def main():
+    # For the processes of the models: fairseq's use of hydra and torch gives warnings.
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    args = parse()
     print(heading(multiprocessing.cpu_count(), args.device))
     print(describe(args) + "\n")
     if args.device == META:
@@ -235,12 +302,18 @@ def main():
 
 def describe(args):
     """What is measured, in a line."""
-    text = f"{args.data}, blocks of up to {args.tokens} tokens" if args.data else f"{args.tokens} tokens"
+    sequence = f"{args.tokens} tokens"
+    vocabulary = args.vocabulary
+    if args.data:
+        sequence = f"{args.data}, blocks of up to {args.tokens} tokens"
+        vocabulary = "of the data"
+    precision = "float32" if args.device == "cpu" else "fp16"
     return (
-        f"{args.accumulate} x {args.micro_batch} x {text}, {args.layers} layers of width {args.width}, "
-        f"{'float32' if args.device == 'cpu' else 'fp16'}, {args.mask_prob:.0%} predicted, vocabulary "
-        f"{'of the data' if args.data else args.vocabulary}, {args.decoder_layers} decoder layers, dropout "
-        f"{args.dropout}, of attention {args.attention_dropout}, {args.rounds} rounds of {args.steps} steps"
+        f"{args.accumulate} x {args.micro_batch} x {sequence}, "
+        f"{args.layers} layers of width {args.width}, {precision}, "
+        f"{args.mask_prob:.0%} predicted, vocabulary {vocabulary}, "
+        f"{args.decoder_layers} decoder layers, dropout {args.dropout}, "
+        f"of attention {args.attention_dropout}, {args.rounds} rounds of {args.steps} steps"
     )
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Start-up with many blocks: time and memory of the plugin's `TokenBlocks` and of fairseq's `TokenBlockDataset`.
+"""Start-up with many blocks: time and memory of the plugin's `TokenBlocks` and of fairseq's
+`TokenBlockDataset`.
 
-Writes data of about --blocks blocks of up to 64 tokens, in documents of 20 lines, and finds the blocks once with each,
-from the index on, in a process of its own. Memory is the peak of the process less what it had after its imports; pages
-of mapped files count.
+Writes data of about --blocks blocks of up to 64 tokens, in documents of 20 lines, and finds the
+blocks once with each, from the index on, in a process of its own. Memory is the peak of the process
+less what it had after its imports; pages of mapped files count.
 """
 
 import multiprocessing
@@ -20,7 +21,8 @@ from common import heading
 from maelm_fairseq.base.errors import Parser, run
 from maelm_fairseq.data.blocks import TokenBlocks
 
-BLOCK = 63, "complete_doc"  # tokens beside `<s>`; a block ends at the end of a line and of a document
+# Tokens of a block beside `<s>`, and where it ends: with a line, and at the latest with a document.
+BLOCK = 63, "complete_doc"
 LONGEST_LINE = 35  # tokens
 LINES_OF_DOCUMENT = 20
 LINES_OF_BLOCK = 2.82  # on average
@@ -31,13 +33,17 @@ def write(prefix, blocks):
     """Writes random tokens in fairseq's format."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(2, LONGEST_LINE + 1, round(blocks * LINES_OF_BLOCK), dtype=np.int32)
-    sizes[LINES_OF_DOCUMENT::LINES_OF_DOCUMENT] = 1
-    ends, tokens = np.cumsum(sizes, dtype=np.int64), rng.integers(4, 1000, CHUNK, dtype=np.uint16)
+    sizes[LINES_OF_DOCUMENT::LINES_OF_DOCUMENT] = 1  # an empty line ends a document
+    ends = np.cumsum(sizes, dtype=np.int64)
+    tokens = rng.integers(4, 1000, CHUNK, dtype=np.uint16)
     with open(f"{prefix}.bin", "wb") as stream:
         for first in range(0, ends[-1], CHUNK):
             tokens[: ends[-1] - first].tofile(stream)
     with open(f"{prefix}.idx", "wb") as stream:
-        stream.write(b"MMIDIDX\x00\x00" + (1).to_bytes(8, "little") + b"\x08" + len(sizes).to_bytes(8, "little"))
+        stream.write(b"MMIDIDX\x00\x00")
+        stream.write((1).to_bytes(8, "little"))  # the version
+        stream.write(b"\x08")  # the type of the tokens, uint16
+        stream.write(len(sizes).to_bytes(8, "little"))
         sizes.tofile(stream)
         (tokens.itemsize * (ends - sizes)).tofile(stream)
 
@@ -54,9 +60,11 @@ def memory(name):
 
 def measure(find, prefix):
     """The number of blocks found, seconds, and MiB."""
-    before, start = memory("VmRSS"), time.perf_counter()
+    before = memory("VmRSS")
+    start = time.perf_counter()
     blocks = find(prefix, *BLOCK)
-    return len(blocks), time.perf_counter() - start, memory("VmHWM") - before
+    seconds = time.perf_counter() - start
+    return len(blocks), seconds, memory("VmHWM") - before
 
 
 def main():
@@ -64,9 +72,10 @@ def main():
     parser.add_argument("--blocks", type=int, default=5_000_000, help="(default: %(default)s)")
     args = parser.parse_args()
     print(heading(1), "\n\n| blocks | found by | seconds | MiB |\n|---|---|---|---|", sep="")
+    finders = {"TokenBlocks": TokenBlocks, "fairseq's TokenBlockDataset": fairseq_blocks}
     with tempfile.TemporaryDirectory() as folder:
         write(f"{folder}/train", args.blocks)
-        for name, find in {"TokenBlocks": TokenBlocks, "fairseq's TokenBlockDataset": fairseq_blocks}.items():
+        for name, find in finders.items():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 blocks, seconds, peak = pool.submit(measure, find, f"{folder}/train").result()
             print(f"| {blocks:,} | {name} | {seconds:.2f} | {peak:,.0f} |", flush=True)

@@ -1,4 +1,4 @@
-"""The models that pretrain_step.py compares, by name, and the options of fairseq-train that make them."""
+"""The models that pretrain_step.py compares, by name, and their options of fairseq-train."""
 
 from importlib.util import find_spec
 from itertools import product
@@ -8,16 +8,19 @@ from common import size_options
 from maelm_fairseq.base.errors import install
 from maelm_fairseq.precision import is_fast_in_bfloat16
 
-STOCK = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base", "--optimizer", "adam"]
-OURS = ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base", "--optimizer", "torch_adamw"]
+STOCK = "--task masked_lm --criterion masked_lm --arch roberta_base --optimizer adam".split()
+OURS = "--task mae_lm --criterion mae_lm --arch mae_lm_base --optimizer torch_adamw".split()
 MLM = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
-STOCK_NAME, KEEPING, UNCUT = "roberta_base", "roberta_base, freed memory kept", "MLM, uncut"
-BFLOAT16, NO_BIAS = "bfloat16", "no relative bias"
+STOCK_NAME = "roberta_base"
+KEEPING = "roberta_base, freed memory kept"
+UNCUT = "MLM, uncut"
+BFLOAT16 = "bfloat16"
+NO_BIAS = "no relative bias"
 MODELS = {
     "mae_lm_base": OURS,
     "mae_lm_base, shared": [*OURS, "--share-decoder-layers"],
     "MLM": [*OURS, *MLM],
-    UNCUT: [*OURS, *MLM],  # its last layer computes all rows, also those that nobody reads
+    UNCUT: [*OURS, *MLM],  # its last layer computes all rows, even those that nobody reads
 }
 PARTS = {
     peers.COMPILED: ["--compile-layers"],
@@ -27,17 +30,19 @@ PARTS = {
 
 
 def combined(name, *parts):
-    """A name with further ones, of which empty ones are left out."""
+    """A name with those of its parts, of which empty ones are left out."""
     return ", ".join([name, *filter(None, parts)])
 
 
 def all_variants():
-    """{name: options}; None for models of transformers."""
+    """The options of all models: {name: options}; None for models of transformers."""
     variants = {STOCK_NAME: STOCK, KEEPING: STOCK}
-    for name, options in MODELS.items():
+    for name, model_options in MODELS.items():
         for parts in product(["", peers.COMPILED], ["", BFLOAT16], ["", NO_BIAS]):
-            more = [option for part in parts for option in PARTS.get(part, [])]
-            variants[combined(name, *parts)] = [*options, *more]
+            options = list(model_options)
+            for part in parts:
+                options += PARTS.get(part, [])
+            variants[combined(name, *parts)] = options
     for name, *parts in product(peers.NAMES, ["", peers.COMPILED], ["", BFLOAT16, peers.FLASH]):
         variants[combined(name, *parts)] = None
     return variants
@@ -52,13 +57,15 @@ def is_of_transformers(variant):
 
 def why_skipped(variant, args):
     """Why a model cannot be measured here, in words; None if it can."""
-    if BFLOAT16 in variant and not is_fast_in_bfloat16(args.device):  # it would compute in float32
+    # Where bfloat16 is slow, the plugin computes in float32.
+    if BFLOAT16 in variant and not is_fast_in_bfloat16(args.device):
         return "bfloat16 is slow here"
     if is_of_transformers(variant) and not find_spec("transformers"):
         return f"{install('benchmarks')} for it"
     if peers.FLASH in variant and (args.device != "cuda" or not find_spec("flash_attn")):
         return "it needs a GPU and the package flash_attn"
-    if args.device == "meta" and (variant.startswith(STOCK_NAME) or BFLOAT16 in variant or UNCUT in variant):
+    is_counted = not (variant.startswith(STOCK_NAME) or BFLOAT16 in variant or UNCUT in variant)
+    if args.device == "meta" and not is_counted:
         return "counted are our models and those of transformers, in fp16"
     if peers.COMPILED in variant and args.data:
         return "blocks of a text have many lengths, for each of which it would be compiled"
@@ -67,12 +74,15 @@ def why_skipped(variant, args):
 
 def training_arguments(folder, args, variant):
     """The options of fairseq-train for a model of VARIANTS, with data in a folder."""
-    options = VARIANTS[variant] or VARIANTS["MLM"]  # whose batches those of transformers get
+    # Models of transformers get the batches of the MLM.
+    options = VARIANTS[variant] or VARIANTS["MLM"]
     arguments = [args.data or folder, "--tokens-per-sample", args.tokens, *size_options(args)]
     arguments += ["--sample-break-mode", "complete_doc" if args.data else "none"]
-    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.micro_batch, "--num-workers", 0, "--lr", 1e-4]
+    arguments += ["--mask-prob", args.mask_prob, "--batch-size", args.micro_batch]
+    arguments += ["--num-workers", 0, "--lr", 1e-4]
     arguments += ["--dropout", args.dropout, "--attention-dropout", args.attention_dropout]
-    arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0, "--update-freq", args.accumulate]
+    arguments += ["--adam-betas", "(0.9, 0.98)", "--clip-norm", 2.0]
+    arguments += ["--update-freq", args.accumulate]
     arguments += ["--required-batch-size-multiple", 1]
     if options is not STOCK:
         arguments += ["--decoder-layers", args.decoder_layers, "--max-positions", args.tokens]

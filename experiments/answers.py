@@ -1,6 +1,9 @@
-"""What a fine-tuned encoder, and a linear model of word vectors, answer for each dev and test example of a task.
+"""What models answer for each dev and test example of a task.
 
-Letters in shapes: n scored examples, K outputs, one for each class or one for a value, N vocabulary, C width.
+The models are a fine-tuned encoder, and a linear model of word vectors.
+
+Letters in shapes: n scored examples, K outputs, one for each class or one for a value,
+N vocabulary, C width.
 """
 
 import numpy as np
@@ -13,7 +16,8 @@ from maelm_fairseq.task import SAMPLE
 from maelm_fairseq.vocabulary import read_vocabulary
 
 SPLITS = ["valid", "test"]
-STRENGTHS = [0.01, 0.1, 1, 10, 100]  # of regularisation: C of a logistic regression, and the inverse alpha of a ridge
+# Of regularisation: C of a logistic regression, and the inverse alpha of a ridge regression.
+STRENGTHS = [0.01, 0.1, 1, 10, 100]
 FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 
@@ -21,15 +25,15 @@ TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 def of_encoder(checkpoint, folder, data):
     """The outputs of a fine-tuned model for all examples of the dev and the test file, (n, K)."""
     task, model = load_task(str(checkpoint), labelled=str(folder), data=str(data))
-    found = []
+    outputs = []
     for split in SPLITS:
         answers = predict(task, model, split)
-        found += [answers[number] for number in sorted(answers)]
-    return np.array(found, np.float32).reshape(len(found), -1)
+        outputs += [answers[number] for number in sorted(answers)]
+    return np.array(outputs, np.float32).reshape(len(outputs), -1)
 
 
 def word_vectors(data, width):
-    """Vectors of the symbols of the pretraining text by their co-occurrence, float32 (N, C)."""
+    """Vectors of the vocabulary, from co-occurrence in the pretraining text: float32 (N, C)."""
     task = make_task("mae_lm", data=str(data), tokens_per_sample=TOKENS)
     vocabulary = len(task.source_dictionary)
     pairs, counts = count_neighbours(task.read_split("train").sample(SAMPLE), vocabulary)
@@ -40,11 +44,18 @@ def of_word_vectors(labelled, vectors, data):
     """The answers of a linear model that reads the mean vector of a text's tokens, (n,)."""
     _, tokenizer = read_vocabulary(str(data))
     encoded = tokenizer.encode_all([texts[0] for texts in labelled.texts])
-    x = np.stack([vectors[np.array(tokens, int)].sum(axis=0) / max(1, len(tokens)) for tokens in encoded])
-    train, targets = labelled.train, labelled.targets[labelled.train]
+    means = []
+    for tokens in encoded:
+        total = vectors[np.array(tokens, int)].sum(axis=0)
+        means.append(total / max(1, len(tokens)))
+    x = np.stack(means)
+    train = labelled.train
+    targets = labelled.targets[train]
     x = StandardScaler().fit(x[train]).transform(x)
     if labelled.classes is None:
-        model = RidgeCV([len(train) / 10 / strength for strength in STRENGTHS], cv=FOLDS)
+        alphas = [len(train) / 10 / strength for strength in STRENGTHS]
+        model = RidgeCV(alphas, cv=FOLDS)
     else:
-        model = LogisticRegressionCV(Cs=[strength / 100 for strength in STRENGTHS], cv=FOLDS, max_iter=300)
+        inverse_strengths = [strength / 100 for strength in STRENGTHS]
+        model = LogisticRegressionCV(Cs=inverse_strengths, cv=FOLDS, max_iter=300)
     return model.fit(x[train], targets).predict(x[labelled.rest])

@@ -1,4 +1,4 @@
-"""Fine-tuning in a process, in short: the recipe's loop, with levers that the recipe does not have.
+"""Fine-tuning within a process: the recipe's loop in short, with levers that the recipe lacks.
 
 Letters in shapes: B sentences, T tokens, C width, L layers.
 """
@@ -19,7 +19,7 @@ from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
 
 BETAS, EPS = (0.9, 0.98), 1e-6
-SORTED = 512  # random sentences that are sorted by length, so that batches need little padding
+SORTED = 512  # random sentences at a time, sorted by length so that batches need little padding
 FIRST, MEAN, LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
 
 
@@ -32,106 +32,146 @@ class Settings:
     dropout: float = 0.1  # of the encoder
     pooling: str = FIRST  # what the head reads
     weight_decay: float = 0.01
-    layer_decay: float = 1.0  # of the rate, for each layer below the head; the embeddings are below the first
+    # Factor of the rate for each layer below the head; the embeddings are below the first layer.
+    layer_decay: float = 1.0
     smoothing: float = 0.0  # of labels, where they are classes
     dropped: float = 0.0  # share of the input tokens that each update leaves out
-    averaged: float = 0.0  # share of the updates at the end over which the weights are averaged
+    averaged: float = 0.0  # share of the updates, at the end, whose weights are averaged
 
 
 class Examples:
-    """Sentences as tokens, with what they are to be answered.
+    """Sentences as tokens, with their targets.
 
     Args:
         texts: N strings
         targets: (N,), numbers of classes, or values
         tokenizer: `subwords.Subwords`
-        positions: of the encoder: longer sentences are cut
+        positions: how many the encoder has; longer sentences are cut
     """
 
     def __init__(self, texts, targets, tokenizer, positions):
-        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in tokenizer.encode_all(texts)]
+        encoded = tokenizer.encode_all(texts)
+        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in encoded]
         self.is_regression = targets.dtype.kind == "f"
-        self.targets = (targets - targets.mean()) / targets.std() if self.is_regression else targets
-        self.outputs = 1 if self.is_regression else int(targets.max()) + 1
+        if self.is_regression:
+            self.targets = (targets - targets.mean()) / targets.std()
+            self.outputs = 1
+        else:
+            self.targets = targets
+            self.outputs = int(targets.max()) + 1
 
     def batches(self, rows, size, rng=None):
-        """Batches of the sentences with numbers `rows`, of similar length; in random order if `rng` is given."""
+        """Batches of the sentences with numbers `rows`, of similar length.
+
+        They are in random order if `rng` is given.
+        """
         order = rows if rng is None else rng.permutation(rows)
         lengths = np.array([len(self.tokens[row]) for row in order])
-        groups = np.arange(len(order)) // (SORTED if rng is not None else len(order))
+        sorted_together = len(order) if rng is None else SORTED
+        groups = np.arange(len(order)) // sorted_together
         order = order[np.lexsort([lengths, groups])]
-        found = [order[i : i + size] for i in range(0, len(order), size)]
-        return found if rng is None else [found[i] for i in rng.permutation(len(found))]
+        batches = [order[i : i + size] for i in range(0, len(order), size)]
+        if rng is None:
+            return batches
+        return [batches[i] for i in rng.permutation(len(batches))]
 
 
 class Classifier(torch.nn.Module):
-    """An encoder with a head of fine-tuning."""
+    """An encoder with the head of fine-tuning."""
 
     def __init__(self, checkpoint, dictionary, outputs, settings):
         super().__init__()
         state = read_checkpoint(checkpoint)
-        options = {**state["cfg"]["model"], "dropout": settings.dropout, "attention_dropout": settings.dropout}
-        model = build_model({**state, "cfg": {**state["cfg"], "model": options}}, dictionary, checkpoint)
-        self.embed_tokens, self.encoder, self.pad = model.embed_tokens, model.encoder, dictionary.pad()
-        self.head = SequenceClassificationHead(model.cfg.encoder_embed_dim, outputs, model.cfg.pooler_dropout)
+        dropout = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
+        cfg = {**state["cfg"], "model": {**state["cfg"]["model"], **dropout}}
+        model = build_model({**state, "cfg": cfg}, dictionary, checkpoint)
+        self.embed_tokens = model.embed_tokens
+        self.encoder = model.encoder
+        self.pad = dictionary.pad()
+        width = model.cfg.encoder_embed_dim
+        self.head = SequenceClassificationHead(width, outputs, model.cfg.pooler_dropout)
         for linear in (self.head.dense, self.head.out_proj):
             torch.nn.init.normal_(linear.weight, std=0.02)
             torch.nn.init.zeros_(linear.bias)
-        self.settings, self.positions = settings, model.max_positions()
+        self.settings = settings
+        self.positions = model.max_positions()
 
     def forward(self, tokens):
-        """(B, T) -> (B, outputs)."""
+        """The outputs for tokens (B, T): (B, outputs)."""
         absent = tokens.eq(self.pad)
         if self.training and self.settings.dropped:
             dropped = torch.rand(tokens.shape) < self.settings.dropped
             dropped[:, 0] = False
             absent = absent | dropped
-        positions = torch.arange(tokens.size(1)).expand_as(tokens).masked_fill(absent, NO_POSITION)
+        positions = torch.arange(tokens.size(1)).expand_as(tokens)
+        positions = positions.masked_fill(absent, NO_POSITION)
         hidden = []
         with torch.autocast("cpu", torch.bfloat16):
             encoded = self.encoder(self.embed_tokens(tokens), positions, True, hidden=hidden)
             return self.head(self.pooled(encoded, hidden, absent)[:, None]).float()
 
     def pooled(self, encoded, hidden, absent):
-        """What the head reads, (B, C)."""
+        """What the head reads, (B, C).
+
+        Args:
+            encoded: output of the encoder, (B, T, C)
+            hidden: the input of its first layer and the outputs of all, L + 1 times (B, T, C)
+            absent: which tokens are padding or left out, (B, T)
+        """
         if self.settings.pooling == FIRST:
             return encoded[:, 0]
         x = encoded if self.settings.pooling == MEAN else torch.stack(hidden).mean(0)
-        words = ~absent[:, 1:, None]
-        return (x[:, 1:] * words).sum(1) / words.sum(1).clamp(min=1)
+        is_word = ~absent[:, 1:, None]
+        return (x[:, 1:] * is_word).sum(1) / is_word.sum(1).clamp(min=1)
 
     def groups(self):
         """The weights by their rates: {rate, relative to the head's: list of weights}."""
-        rates, layers = {}, len(self.encoder.layers)
+        groups = {}
+        layers = len(self.encoder.layers)
         for name, weight in self.named_parameters():
-            below = 0 if name.startswith("head.") else layers_below_head(name, layers)
-            rates.setdefault(self.settings.layer_decay**below, []).append(weight)
-        return rates
+            depth = 0 if name.startswith("head.") else layers_below_head(name, layers)
+            groups.setdefault(self.settings.layer_decay**depth, []).append(weight)
+        return groups
 
 
 def rate(update, updates, warmup):
-    """The rate of an update, as a share of the peak: rises linearly, then falls to 0."""
-    first = max(1, warmup * updates)
-    return min((update + 1) / first, (updates - update) / max(1, updates - first), 1)
+    """The rate of an update as a share of the peak: it rises linearly, then falls linearly to 0."""
+    rising = max(1, warmup * updates)  # number of updates
+    falling = max(1, updates - rising)
+    return min((update + 1) / rising, (updates - update) / falling, 1)
+
+
+def padded(examples, rows, pad):
+    """The tokens of the sentences with numbers `rows`, (B, T)."""
+    return pad_sequence([examples.tokens[row] for row in rows], True, pad)
+
+
+def loss_of(output, examples, rows, settings):
+    """The mean loss of outputs for the sentences with numbers `rows`."""
+    target = torch.from_numpy(examples.targets[rows])
+    if examples.is_regression:
+        return F.mse_loss(output[:, 0], target.float())
+    return F.cross_entropy(output, target, label_smoothing=settings.smoothing)
 
 
 def train(model, examples, numbers, settings, rng):
     """Fine-tunes a classifier on the `Examples` with these numbers, in place."""
-    groups = [{"params": weights, "relative": relative} for relative, weights in model.groups().items()]
-    optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, settings.weight_decay, fused=True)
+    groups = []
+    for relative, weights in model.groups().items():
+        groups.append({"params": weights, "relative": relative})
+    decay = settings.weight_decay
+    optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, decay, fused=True)
     updates = settings.epochs * math.ceil(len(numbers) / settings.batch)
-    average, update = AveragedModel(model), 0
+    average = AveragedModel(model)
+    update = 0
     model.train()
     for _ in range(settings.epochs):
         for rows in examples.batches(numbers, settings.batch, rng):
-            output = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad))
-            target = torch.from_numpy(examples.targets[rows])
-            if examples.is_regression:
-                loss = F.mse_loss(output[:, 0], target.float())
-            else:
-                loss = F.cross_entropy(output, target, label_smoothing=settings.smoothing)
+            output = model(padded(examples, rows, model.pad))
+            loss = loss_of(output, examples, rows, settings)
+            share = rate(update, updates, settings.warmup)
             for group in optimizer.param_groups:
-                group["lr"] = settings.lr * group["relative"] * rate(update, updates, settings.warmup)
+                group["lr"] = settings.lr * group["relative"] * share
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -148,5 +188,5 @@ def predict(model, examples, numbers):
     model.eval()
     outputs = np.empty((len(examples.targets), examples.outputs))
     for rows in examples.batches(numbers, 64):
-        outputs[rows] = model(pad_sequence([examples.tokens[row] for row in rows], True, model.pad)).numpy()
+        outputs[rows] = model(padded(examples, rows, model.pad)).numpy()
     return outputs[numbers]

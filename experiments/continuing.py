@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The parts in Python of continuing.mk.
 
-python continuing.py vocabulary TEXT tokenizer.json      trains a byte-level BPE, as of roberta-base
-python continuing.py measure NAME --run RUN              writes RUN/NAME/measured.csv, a row a measurement
+python continuing.py vocabulary TEXT tokenizer.json
+    trains a byte-level BPE, as of roberta-base
+python continuing.py measure NAME --run RUN
+    writes RUN/NAME/measured.csv, a row a measurement
 """
 
 from pathlib import Path
@@ -27,34 +29,48 @@ BASE = "base"  # the RoBERTa, not continued
 
 
 def train_vocabulary(text, dest):
-    made = tokenizers.ByteLevelBPETokenizer()
-    made.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
-    made.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
-    made.post_processor = tokenizers.processors.RobertaProcessing(("</s>", EOS), ("<s>", 0), add_prefix_space=False)
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
+    tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
+        ("</s>", EOS), ("<s>", 0), add_prefix_space=False
+    )
     with atomic_write(dest) as stream:
-        stream.write(made.to_str())
+        stream.write(tokenizer.to_str())
 
 
 def measurements(name, folder):
-    """The rows of one model, but for arm and seed: (updates, layer, task, feature, metric, value)."""
+    """The rows of one model: (updates, layer, task, feature, metric, value).
+
+    They lack the first two columns, arm and seed.
+    """
     for updates, metric, value in losses(folder / name / "train.log"):
         yield updates, "", TEXT, "validation", metric, value
-    file = folder / name / "model.pt"
-    for task, feature, metric, value in without_labels(hub.from_pretrained(file, folder / "data")):
+    checkpoint = folder / name / "model.pt"
+    measured = without_labels(hub.from_pretrained(checkpoint, folder / "data"))
+    for task, feature, metric, value in measured:
         yield "", "", task, feature, metric, value
-    for task, feature, _, metric, value in fine_tuned(file, folder / name / "tuned", folder, TASKS):
+    scores = fine_tuned(checkpoint, folder / name / "tuned", folder, TASKS)
+    for task, feature, _, metric, value in scores:
         yield "", "", task, feature, metric, value
+
+
+def agreement_pairs(lines):
+    """`Pairs` of sentences of a text and the same sentences with a word that does not agree."""
+    examples = list(sentence_probes.agreement(lines))[1::2]  # those with such a word
+    good = [original for _, _, original in examples]
+    bad = [changed for changed, _, _ in examples]
+    places = [f"held-out text, pair {number}" for number in range(1, len(good) + 1)]
+    return Pairs("agreement", "", places, good, bad, np.full(len(good), ""))
 
 
 def without_labels(model):
-    """What needs no training: (task, feature, metric, value)."""
+    """Yields what is measured without training: (task, feature, metric, value)."""
     lines = sample_lines(model.data, ["valid"])
-    examples = list(sentence_probes.agreement(lines))[1::2]  # sentences with a word that does not agree
-    good, bad = [original for _, _, original in examples], [changed for changed, _, _ in examples]
-    places = [f"held-out text, pair {number}" for number in range(1, len(good) + 1)]
-    pairs = Pairs("agreement", "", places, good, bad, np.full(len(good), ""))
+    pairs = agreement_pairs(lines)
     yield "agreement", "examples", "count", len(pairs.good)
-    for feature, masks_in_encoder in {"masks left out": False, "masks in the encoder": True}.items():
+    ways = {"masks left out": False, "masks in the encoder": True}
+    for feature, masks_in_encoder in ways.items():
         if masks_in_encoder or model.model.cfg.decoder_layers:
             model.masks_in_encoder = masks_in_encoder
             bits, _ = bits_per_token(model, lines, model.model.max_positions())
@@ -69,13 +85,18 @@ def main():
     parser = Parser(description=__doc__)
     parser.add_argument("what", choices=["vocabulary", "measure"])
     parser.add_argument("paths", nargs="+", metavar="ARGUMENT")
-    parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
+    run_help = "folder of data and models (default: run)"
+    parser.add_argument("--run", type=Path, default=Path("run"), help=run_help)
     args = parser.parse_args()
     if args.what == "vocabulary":
         return train_vocabulary(*args.paths)
     (name,) = args.paths
-    arm, _, seed = name.rpartition("-") if name != BASE else (BASE, "", 1)
-    write(args.run / name / "measured.csv", [[arm, seed, *row] for row in measurements(name, args.run)])
+    if name == BASE:
+        arm, seed = BASE, 1
+    else:
+        arm, _, seed = name.rpartition("-")
+    rows = [[arm, seed, *row] for row in measurements(name, args.run)]
+    write(args.run / name / "measured.csv", rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Few labelled examples: an encoder fine-tuned on some of each class, beside a bag of words of the same examples.
+"""Few labelled examples: an encoder fine-tuned on a few of each class, beside a bag of words.
 
-The examples of a draw are those of the few-shot probes of recipes/evaluate.sh, and so are the scored ones: all others.
+The examples of a draw are the same as in the few-shot probes of recipes/evaluate.sh. All others
+are scored, as in those probes.
 """
 
 from dataclasses import replace
@@ -19,7 +20,8 @@ from maelm_fairseq.vocabulary import read_vocabulary
 
 FINE_TUNED = "fine-tuned"
 DRAWS = 10
-# Two heads that vote: which one is better depends on the task. Chosen by five other draws, with one encoder.
+# Two heads that vote, because the better one depends on the task. They were chosen with one
+# encoder, on five other draws.
 SETTINGS = [
     replace(Settings(), epochs=30, layer_decay=0.7),
     replace(Settings(), epochs=30, lr=2e-4, pooling=MEAN),
@@ -32,36 +34,43 @@ def both(one, other):
 
 
 class FewLabels:
-    """A task of classes, of which few examples are trained on.
+    """A classification task of which a few examples are trained on.
 
     Args:
         checkpoint: path of the encoder
         data: folder of its vocabulary
-        folder: of the task, as for recipes/evaluate.sh
+        folder: the task's folder, as for recipes/evaluate.sh
     """
 
     def __init__(self, checkpoint, data, folder):
-        self.checkpoint, self.task = checkpoint, load_task(str(folder))
+        self.checkpoint = checkpoint
+        self.task = load_task(str(folder))
         self.dictionary, tokenizer = read_vocabulary(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
         self.examples = Examples(self.task.texts, self.task.targets, tokenizer, positions)
         self.counts = Counts([(text,) for text in self.task.texts])
 
     def draw(self, shots, repeat):
-        """The scores of draw `repeat` of `shots` examples of each class.
+        """The scores of draw number `repeat`, which has `shots` examples of each class.
 
         Returns: {FINE_TUNED, BAG_OF_WORDS or TOGETHER: percent}
         """
         task = self.task
         rows = training_examples(task, shots, repeat)
         rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-        encoder = both(*(self.fine_tuned(rows, rest, settings, repeat) for settings in SETTINGS))
+        one, other = [self.fine_tuned(rows, rest, settings, repeat) for settings in SETTINGS]
+        encoder = both(one, other)
         bag_of_words = vote(self.counts, task.targets, rows, rest)
-        votes = {FINE_TUNED: encoder, BAG_OF_WORDS: bag_of_words, TOGETHER: both(encoder, bag_of_words)}
-        return {name: score(answer(each), task.targets[rest]) for name, each in votes.items()}
+        votes = {
+            FINE_TUNED: encoder,
+            BAG_OF_WORDS: bag_of_words,
+            TOGETHER: both(encoder, bag_of_words),
+        }
+        targets = task.targets[rest]
+        return {name: score(answer(outputs), targets) for name, outputs in votes.items()}
 
     def fine_tuned(self, rows, rest, settings, seed):
-        """What an encoder that is fine-tuned on `rows` says of `rest`."""
+        """What an encoder that is fine-tuned on the examples `rows` outputs for those in `rest`."""
         torch.manual_seed(seed)
         model = Classifier(self.checkpoint, self.dictionary, len(self.task.labels), settings)
         train(model, self.examples, rows, settings, np.random.default_rng(seed))
@@ -70,4 +79,7 @@ class FewLabels:
     def scores(self, shots):
         """The mean scores over DRAWS draws, of each predictor."""
         draws = [self.draw(shots, repeat) for repeat in range(DRAWS)]
-        return {name: float(np.mean([draw[name] for draw in draws])) for name in draws[0]}
+        means = {}
+        for name in draws[0]:
+            means[name] = float(np.mean([draw[name] for draw in draws]))
+        return means

@@ -29,7 +29,7 @@ import numpy as np
 
 from maelm_fairseq.base.subwords import BOS, EOS
 
-DEFAULT_DISCOUNTS = [0, 0.5, 1, 1.5]  # where there are too few n-grams to tell, as in KenLM
+DEFAULT_DISCOUNTS = [0, 0.5, 1, 1.5]  # for texts with too few n-grams to estimate them; as in KenLM
 
 
 @dataclass
@@ -65,17 +65,19 @@ class KneserNey:
     """
 
     def __init__(self, tokens, sizes, vocabulary, order):
-        self.vocabulary, self.levels = vocabulary, []
-        grams, contexts = count(tokens, sizes, vocabulary, order), 1
-        for each, longer in zip(grams, [*grams[1:], None]):
-            counts = adjusted(each, longer)
-            if each is grams[0]:
-                counts[BOS] = 0  # which is never predicted
-            self.levels.append(smoothed(each.keys, counts, each.keys // vocabulary, contexts))
-            contexts = len(each.keys)
+        self.vocabulary = vocabulary
+        self.levels = []
+        grams_by_length = count(tokens, sizes, vocabulary, order)
+        contexts = 1  # number of n-grams that are one token shorter
+        for grams, longer in zip(grams_by_length, [*grams_by_length[1:], None]):
+            counts = adjusted(grams, longer)
+            if grams is grams_by_length[0]:
+                counts[BOS] = 0  # `<s>` is never predicted
+            self.levels.append(smoothed(grams.keys, counts, grams.keys // vocabulary, contexts))
+            contexts = len(grams.keys)
 
     def probabilities(self, tokens, sizes):
-        """The probability of each token of sentences after what precedes it.
+        """The probability of each token of sentences, given what precedes it.
 
         Args: tokens (T,) and sizes (S,), as of the text
         Returns: float64 (T + 2 S,), with `<s>` and `</s>` of each sentence; of `<s>`, 1
@@ -83,16 +85,16 @@ class KneserNey:
         stream, _, places = with_ends(tokens, sizes)
         lowest, *levels = self.levels
         p = lowest.parts[stream] + lowest.weights[0] / self.vocabulary
-        numbers = stream
+        numbers = stream  # of the n-gram of the current length that ends at each place, or -1
         for length, level in enumerate(levels, 2):
             contexts = np.where(places >= length - 1, np.roll(numbers, 1), -1)
             is_known = contexts >= 0
             p = np.where(is_known, level.weights[contexts] * p, p)
             keys = contexts * self.vocabulary + stream
             numbers = np.searchsorted(level.keys, keys).clip(max=len(level.keys) - 1)
-            is_there = is_known & (level.keys[numbers] == keys)
-            p += np.where(is_there, level.parts[numbers], 0)
-            numbers = np.where(is_there, numbers, -1)
+            occurs = is_known & (level.keys[numbers] == keys)
+            p += np.where(occurs, level.parts[numbers], 0)
+            numbers = np.where(occurs, numbers, -1)
         return np.where(places == 0, 1, p)
 
     def bits(self, tokens, sizes):
@@ -130,8 +132,8 @@ def count(tokens, sizes, vocabulary, order):
     numbers = stream  # of the n-gram of the current length that ends at each place
     for length in range(2, order + 1):
         ends = np.flatnonzero(places >= length - 1)
-        found = numbers[ends - 1] * vocabulary + stream[ends]
-        keys, first, inverse, occurrences = np.unique(found, True, True, True)
+        all_keys = numbers[ends - 1] * vocabulary + stream[ends]
+        keys, first, inverse, occurrences = np.unique(all_keys, True, True, True)
         grams.append(Grams(keys, occurrences, numbers[ends[first]]))
         numbers = np.full(len(stream), -1)
         numbers[ends] = inverse
@@ -147,8 +149,8 @@ def adjusted(grams, longer):
     """
     if longer is None:
         return grams.occurrences
-    before = np.bincount(longer.suffixes, minlength=len(grams.keys))
-    return np.where(before > 0, before, grams.occurrences)  # nothing is before <s>
+    preceding = np.bincount(longer.suffixes, minlength=len(grams.keys))
+    return np.where(preceding > 0, preceding, grams.occurrences)  # nothing precedes <s>
 
 
 def smoothed(keys, counts, contexts, size):
@@ -162,8 +164,8 @@ def smoothed(keys, counts, contexts, size):
     """
     discounted = discounts(counts)[counts.clip(max=3)]
     totals = np.bincount(contexts, counts, minlength=size)
-    left = np.bincount(contexts, discounted, minlength=size)
-    weights = np.divide(left, totals, out=np.ones(size), where=totals > 0)
+    left_over = np.bincount(contexts, discounted, minlength=size)
+    weights = np.divide(left_over, totals, out=np.ones(size), where=totals > 0)
     parts = (counts - discounted) / np.maximum(totals, 1)[contexts]
     return Level(keys, parts, weights)
 
@@ -171,12 +173,13 @@ def smoothed(keys, counts, contexts, size):
 def discounts(counts):
     """[D(0), D(1), D(2), D(3)] of n-grams of one length with these adjusted counts, int64 (G,).
 
-    Default discounts take their place unless each D(i) is above 0 and at most i.
+    They are DEFAULT_DISCOUNTS instead unless each D(i) is above 0 and at most i.
     """
     n = np.bincount(counts[counts < 5], minlength=5)
     if not n[1:4].all():
         return np.array(DEFAULT_DISCOUNTS)
     i = np.arange(1, 4)
-    found = i - (i + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:] / n[1:4]
-    is_usable = ((0 < found) & (found <= i)).all()  # of 0, nothing is left for other tokens
-    return np.array([0, *found] if is_usable else DEFAULT_DISCOUNTS)
+    estimated = i - (i + 1) * n[1] / (n[1] + 2 * n[2]) * n[2:] / n[1:4]
+    # A discount of 0 would leave nothing for other tokens.
+    is_usable = ((0 < estimated) & (estimated <= i)).all()
+    return np.array([0, *estimated] if is_usable else DEFAULT_DISCOUNTS)

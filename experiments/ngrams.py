@@ -32,11 +32,11 @@ from maelm_fairseq.evaluation.report import Report, markdown
 from maelm_fairseq.vocabulary import read_vocabulary
 
 ORDER = 5  # of the n-grams
-LEAST = 2  # occurrences of a known word
+LEAST = 2  # occurrences in the text of a word that counts as known
 
 
 class Unigrams:
-    """Token frequencies of a text, each one more; arguments as of `KneserNey`."""
+    """The frequencies of tokens in a text, each plus one; arguments as of `KneserNey`."""
 
     def __init__(self, tokens, sizes, vocabulary):
         counts = np.bincount(tokens, minlength=vocabulary) + 1
@@ -92,26 +92,33 @@ def have_known_words(pairs, text):
     for _, line in read_lines(text):
         counts.update(words(line))
     known = {word for word, count in counts.items() if count >= LEAST}
-    return np.array([known.issuperset(words(f"{a} {b}")) for a, b in zip(pairs.good, pairs.bad)])
+    are_known = []
+    for good, bad in zip(pairs.good, pairs.bad):
+        are_known.append(known.issuperset(words(f"{good} {bad}")))
+    return np.array(are_known)
 
 
 def grams(text, size):
     """The groups of `size` neighbouring words of a text: set of tuples."""
-    found = words(text)
-    return {tuple(found[i : i + size]) for i in range(len(found) - size + 1)}
+    sequence = words(text)
+    return {tuple(sequence[i : i + size]) for i in range(len(sequence) - size + 1)}
 
 
 def overlapping(texts, path, size=8):
-    """Whether a text has `size` neighbouring words that a line of a file has, too: bool (N,)."""
-    of_texts = [grams(text, size) for text in texts]
-    wanted, found = set().union(*of_texts), set()
+    """Whether each text shares `size` neighbouring words with a line of a file: bool (N,)."""
+    grams_of_texts = [grams(text, size) for text in texts]
+    wanted = set().union(*grams_of_texts)
+    shared = set()
     for _, line in read_lines(path):
-        found |= wanted & grams(line, size)
-    return np.array([bool(each & found) for each in of_texts], bool)
+        shared |= wanted & grams(line, size)
+    return np.array([bool(of_text & shared) for of_text in grams_of_texts], bool)
 
 
 def restrict(records, name, restricted, chosen):
-    """Adds pairs, `chosen` (N,), to a model's arrays under another name; not to its file."""
+    """Adds a part of the pairs, `chosen` (N,), to a model's arrays under another name.
+
+    The model's file stays as it is.
+    """
     for key in [PAIRS, GROUPS]:
         records.arrays[f"{restricted}/{key}"] = records.arrays[f"{name}/{key}"][chosen]
 
@@ -133,13 +140,16 @@ def parse():
 
 
 def read_encoders(args, pairs, origin):
-    """The records that --records names, of different models, which have decided these pairs."""
+    """The records that --records names; raises a UsageError if they cannot be compared.
+
+    They have to be of different models, which have decided these pairs.
+    """
     encoders = [Records(path) for path in args.records]
-    for each in encoders:
-        if not each.has(pairs.name, PAIRS, origin):
+    for encoder in encoders:
+        if not encoder.has(pairs.name, PAIRS, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
-            raise UsageError(f"{each.path}: {fault}; evaluate it with --pairs {args.pairs}")
-    names = [*MODELS, *(each.model for each in encoders)]
+            raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
+    names = [*MODELS, *(encoder.model for encoder in encoders)]
     if len(set(names)) < len(names):
         found = f"found {', '.join(names)}, expected different names"
         raise UsageError(f"--records: {found}; rename a file")
@@ -148,15 +158,16 @@ def read_encoders(args, pairs, origin):
 
 def report(args, pairs, records):
     """Prints the summary, and writes the tables of all models."""
-    sets, counts = [pairs.name], f"{len(pairs.good):,} pairs"
+    sets = [pairs.name]
+    counts = f"{len(pairs.good):,} pairs"
     if args.twice:
         chosen = have_known_words(pairs, args.text)
         if not chosen.any():
             fault = f"found no pair whose words all occur {LEAST} times in {args.text}"
             raise UsageError(f"{args.pairs}: {fault}; leave out --twice")
         sets.append(f"{pairs.name}, known words")
-        for each in records:
-            restrict(each, *sets, chosen)
+        for of_model in records:
+            restrict(of_model, *sets, chosen)
         counts += f"; {chosen.sum():,} of known words, each {LEAST} times or more in the text"
     tables = Report(records, [], sets)
     summary = tables.decided(pairs.name).drop(columns="pairs").rename_axis("model")
@@ -165,7 +176,7 @@ def report(args, pairs, records):
         summary["known words"] = tables.decided(sets[1]).right
     text = f"{counts}.\n\n{markdown(summary)}"
     print(text)
-    scores = pd.concat([each.table() for each in records])
+    scores = pd.concat([of_model.table() for of_model in records])
     with atomic_write(os.path.join(args.dest, "ngrams.csv")) as stream:
         scores[scores.task.isin(sets)].to_csv(stream, index=False, lineterminator="\n")
     with atomic_write(os.path.join(args.dest, "ngrams.md")) as stream:

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""The small recipe beside a bag of words, and what its parts give; SMALL.md is made from the records.
+"""The small recipe beside a bag of words, and what its parts give; SMALL.md is made from the
+records.
 
-    python small.py list                                  the names of all encoders, VARIANT-SEED
-    python small.py options small-1                       the options of pretrain_small.sh for one
-    python small.py measure small-1 --run RUN [--pairs blimp]   measures it, into records/small
-    python small.py yardsticks --run RUN                  what needs no encoder, into records/small/yardsticks.npz
+    python small.py list
+        the names of all encoders, VARIANT-SEED
+    python small.py options small-1
+        the options of pretrain_small.sh for one
+    python small.py measure small-1 --run RUN [--pairs blimp]
+        measures it, into records/small
+    python small.py yardsticks --run RUN
+        what needs no encoder, into records/small/yardsticks.npz
 
-small_page.py then remakes the tables. A variant differs from the recipe in its options, which OPTIONS has.
-Measured are the losses of validation and scores with few labels, in NAME.csv. Those in FINE_TUNED are also fine-tuned,
-with the recipe's defaults in bfloat16; what each answers for every dev and test example, by itself and together with a
-bag of words, is in NAME.npz, and so is how minimal pairs are decided.
+small_page.py then remakes the tables. A variant differs from the recipe in its options, which
+OPTIONS has. Measured are the losses of validation and scores with few labels, in NAME.csv. Those in
+FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16; what each answers for every
+dev and test example, by itself and together with a bag of words, is in NAME.npz, and so is how
+minimal pairs are decided.
 """
 
 import re
@@ -33,8 +39,10 @@ from ngrams import MODELS, have_known_words, overlapping
 
 RECORDS = Path(__file__).with_name("records") / "small"
 YARDSTICKS = "yardsticks"
-DEMO = "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
-DEMO += "--max-update 1500 --total-num-update 1500"
+DEMO = (
+    "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
+    "--max-update 1500 --total-num-update 1500"
+)
 RANDOM = "--no-cooccurrence-embeddings"
 SHORT = "--max-update 3000 --total-num-update 3000"
 UNTRAINED = "untrained"
@@ -45,19 +53,25 @@ VARIANTS = {
     "demo": DEMO,
     "demo_random": f"{DEMO} {RANDOM}",
 }
-# What is pretrained otherwise: the planned comparison of RESULTS.md.
-OWN_DECODER = "--no-share-decoder-layers --decoder-relative-bias --leave-unmasked-prob 0 --random-token-prob 0"
+# Other objectives of pretraining: the planned comparison of RESULTS.md.
+OWN_DECODER = (
+    "--no-share-decoder-layers --decoder-relative-bias "
+    "--leave-unmasked-prob 0 --random-token-prob 0"
+)
 ALL_MASKS = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
 OBJECTIVES = {
     "mae_lm": OWN_DECODER,
     "all_masks": f"{OWN_DECODER} {ALL_MASKS}",
     "mlm": f"{ALL_MASKS} --decoder-layers 0",
 }
-# Each changes one thing of the short variant. Deeper and wider encoders make fewer updates in the same time.
+# Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
+# they take the same time.
 LEVERS = {
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
-    "wide": "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
-    "--max-update 1700 --total-num-update 1700",
+    "wide": (
+        "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
+        "--max-update 1700 --total-num-update 1700"
+    ),
     "masks15": f"{SHORT} --mask-prob 0.15",
     "rate": f"{SHORT} --lr 2e-3 --clip-norm 2",
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
@@ -80,23 +94,34 @@ TITLES = {
     "demo_random": "the demo, random initial embeddings",
 }
 FINE_TUNED = [variant for variant in TITLES if not variant.startswith("demo")]
-SEEDS, LEVER_SEEDS = [1, 2, 3], [1]
+SEEDS = [1, 2, 3]
+LEVER_SEEDS = [1]
 FINE_TUNING_SEEDS = 1
-FEW_SHOT_TASKS, FEW_SHOT_REPEATS = ["trec", "rotten_tomatoes"], 10
+FEW_SHOT_TASKS = ["trec", "rotten_tomatoes"]
+FEW_SHOT_REPEATS = 10
 FEW_LABELS = 32  # of each class
-KNOWN = "known"
-WORD_VECTORS, TOGETHER, ENCODER, TARGETS, OF_DEV = "word vectors", "together", "encoder", "targets", "of dev"
-OVERLAPPING = "overlapping"  # whether 8 neighbouring words of an example are in the pretraining text
+# Names of recorded arrays.
+KNOWN = "known"  # whether all words of a pair are known
+WORD_VECTORS = "word vectors"
+TOGETHER = "together"
+ENCODER = "encoder"
+TARGETS = "targets"
+OF_DEV = "of dev"
+OVERLAPPING = "overlapping"  # whether the pretraining text has 8 neighbouring words of an example
 
 
 def encoders():
-    """The names of all encoders that are trained, a seed of each variant after the other."""
-    names = [f"{variant}-{seed}" for seed in SEEDS for variant in [*VARIANTS, *OBJECTIVES]]
-    return names + [f"{lever}-{seed}" for seed in LEVER_SEEDS for lever in LEVERS]
+    """The names of all encoders that are trained, first one seed of each variant, then the next."""
+    names = []
+    for seed in SEEDS:
+        names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
+    for seed in LEVER_SEEDS:
+        names += [f"{lever}-{seed}" for lever in LEVERS]
+    return names
 
 
 def split(name):
-    """VARIANT-SEED as a pair."""
+    """Splits VARIANT-SEED into a pair."""
     match = re.fullmatch(r"(\w+)-(\d+)", name)
     if not match or match[1] not in TITLES:
         raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(TITLES)}")
@@ -108,31 +133,39 @@ def options(name):
     return f"{OPTIONS[variant]} --seed {seed}".strip()
 
 
-# Measuring ---------------------------------------------------------------------------------------------------------
+# Measuring
 
 
 def fine_tuned(name, folder, task):
-    """The checkpoint of an encoder that the recipe has fine-tuned on a task."""
+    """Fine-tunes an encoder on a task by the recipe, and returns the path of the checkpoint."""
     variant, seed = split(name)
-    source, more = name, []
-    if variant == UNTRAINED:  # of the small recipe's sizes
-        source, more = f"small-{seed}", ["--from-scratch"]
+    command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
+    source = name
+    if variant == UNTRAINED:
+        source = f"small-{seed}"  # of which only the sizes are taken
+        command.append("--from-scratch")
     dest = folder / name / "tuned"
-    command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS, *more]
-    command += ["--labelled", folder / "labelled" / task, "--checkpoint", folder / source / "checkpoint_best.pt"]
+    command += ["--labelled", folder / "labelled" / task]
+    command += ["--checkpoint", folder / source / "checkpoint_best.pt"]
     command += ["--data", folder / "data", "--save-dir", dest, "--bf16-autocast"]
     call(sys.executable, *command)
-    (found,) = (dest / task).glob("*/seed1/checkpoint_last.pt")
-    return found
+    (checkpoint,) = (dest / task).glob("*/seed1/checkpoint_last.pt")
+    return checkpoint
 
 
 def task_answers(name, folder):
-    """What a fine-tuned encoder answers, alone and together with a bag of words: {TASK/PREDICTOR: (n,)}."""
+    """What a fine-tuned encoder answers, alone and together with a bag of words.
+
+    Returns: {TASK/PREDICTOR: (n,)}
+    """
     arrays = {}
     for task in NATURAL:
-        labelled = Labelled(folder / "labelled" / task)
-        encoder = of_encoder(fine_tuned(name, folder, task), folder / "labelled" / task, folder / "data")
-        bag_of_words, dev = of_all(labelled)[BAG_OF_WORDS], is_of_dev(labelled)
+        labelled_folder = folder / "labelled" / task
+        labelled = Labelled(labelled_folder)
+        checkpoint = fine_tuned(name, folder, task)
+        encoder = of_encoder(checkpoint, labelled_folder, folder / "data")
+        bag_of_words = of_all(labelled)[BAG_OF_WORDS]
+        dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
         arrays[f"{task}/{ENCODER}"] = compact(answer(encoder))
         arrays[f"{task}/{TOGETHER}"] = compact(answer(together(encoder, bag_of_words, spreads)))
@@ -140,29 +173,33 @@ def task_answers(name, folder):
 
 
 def is_of_dev(labelled):
-    """Whether an example is of the dev file, or else of the test file, (n,)."""
+    """Whether each example is in the dev file, (n,); the others are in the test file."""
     return np.isin(labelled.rest, labelled.files["dev.tsv"])
 
 
 def compact(values):
-    """Values in 4 bytes, numbers of classes in one."""
+    """Values in four bytes each, numbers of classes in one."""
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int8)
 
 
 def evaluated(name, folder, pairs):
-    """The folder in which an encoder's few-shot probes and decisions of minimal pairs are recorded."""
+    """Records an encoder's few-shot probes and decisions of minimal pairs; returns the folder."""
     dest = folder / name / "evaluated"
-    command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt", "--names", name]
-    command += ["--data", folder / "data", "--dest", dest, "--labelled", folder / "labelled"]
-    command += ["--tasks", *FEW_SHOT_TASKS, "--few-shot-repeats", FEW_SHOT_REPEATS]
-    call(sys.executable, *command, *(["--pairs", pairs] if pairs else []))
+    command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt"]
+    command += ["--names", name, "--data", folder / "data", "--dest", dest]
+    command += ["--labelled", folder / "labelled", "--tasks", *FEW_SHOT_TASKS]
+    command += ["--few-shot-repeats", FEW_SHOT_REPEATS]
+    if pairs:
+        command += ["--pairs", pairs]
+    call(sys.executable, *command)
     return dest
 
 
 def measure(name, folder, pairs):
-    """Writes NAME.csv with the columns of other records, and NAME.npz, what was answered and decided."""
+    """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions."""
     variant, seed = split(name)
-    rows, arrays = [], {}
+    rows = []
+    arrays = {}
     if variant in FINE_TUNED:
         arrays = task_answers(name, folder)
     if variant != UNTRAINED:
@@ -173,7 +210,8 @@ def measure(name, folder, pairs):
         for row in pd.read_csv(dest / "scores.csv").itertuples():
             if row.feature.endswith("examples per class"):
                 predictor = variant if row.model == name else row.model
-                rows.append([predictor, seed, "", "", row.task, row.feature, row.metric, row.value])
+                score = row.task, row.feature, row.metric, row.value
+                rows.append([predictor, seed, "", "", *score])
         if pairs:
             arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
     save(RECORDS / f"{name}.npz", arrays)
@@ -181,13 +219,17 @@ def measure(name, folder, pairs):
 
 
 def few_label_rows(name, folder):
-    """The scores of an encoder that is fine-tuned on few examples of a class, and of a bag of words beside it."""
+    """Yields the scores of an encoder that is fine-tuned on few examples of each class.
+
+    Those of a bag of words beside it are among them.
+    """
     variant, seed = split(name)
     checkpoint = str(folder / name / "checkpoint_best.pt")
     for task in FEW_SHOT_TASKS:
-        found = FewLabels(checkpoint, folder / "data", folder / "labelled" / task).scores(FEW_LABELS)
-        for predictor, value in found.items():
-            yield variant, seed, "", "", task, f"{FEW_LABELS} labels a class, {predictor}", "accuracy", round(value, 4)
+        few_labels = FewLabels(checkpoint, folder / "data", folder / "labelled" / task)
+        for predictor, value in few_labels.scores(FEW_LABELS).items():
+            feature = f"{FEW_LABELS} labels a class, {predictor}"
+            yield variant, seed, "", "", task, feature, "accuracy", round(value, 4)
 
 
 def decisions(records, pairs):
@@ -196,32 +238,54 @@ def decisions(records, pairs):
 
 
 def measure_yardsticks(folder, pairs):
-    """Writes yardsticks.npz: the targets of all examples, and what needs no encoder answers and decides."""
-    arrays, vectors = {}, word_vectors(folder / "data", width(folder))
+    """Writes yardsticks.npz: the targets of all examples, and what needs no encoder.
+
+    That is the answers of a bag of words and of word vectors, and the decisions of n-grams.
+    """
+    arrays = {}
+    vectors = word_vectors(folder / "data", width(folder))
     for task in NATURAL:
-        labelled = Labelled(folder / "labelled" / task)
-        found = {predictor: answer(outputs) for predictor, outputs in of_all(labelled).items()}
-        found[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
-        found[TARGETS] = labelled.targets[labelled.rest]
-        found[OF_DEV] = is_of_dev(labelled)
-        texts = [" ".join(labelled.texts[number]) for number in labelled.rest]
-        found[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
-        arrays.update({f"{task}/{name}": compact(values) for name, values in found.items()})
+        for name, values in task_yardsticks(task, folder, vectors).items():
+            arrays[f"{task}/{name}"] = compact(values)
     if pairs:
-        dest, text = folder / "ngrams", folder / "text" / "train.txt"
-        command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
-        call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
-        for model in MODELS:
-            arrays[f"{PAIRS}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
-        read = read_pairs(pairs)
-        arrays[f"{PAIRS}/{GROUPS}"] = read.groups
-        arrays[f"{PAIRS}/{KNOWN}"] = have_known_words(read, str(text))
+        arrays.update(pair_yardsticks(folder, pairs))
     save(RECORDS / f"{YARDSTICKS}.npz", arrays)
 
 
+def task_yardsticks(task, folder, vectors):
+    """What is known of a task's examples without an encoder: {name: (n,)}."""
+    labelled = Labelled(folder / "labelled" / task)
+    arrays = {predictor: answer(outputs) for predictor, outputs in of_all(labelled).items()}
+    arrays[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
+    arrays[TARGETS] = labelled.targets[labelled.rest]
+    arrays[OF_DEV] = is_of_dev(labelled)
+    texts = [" ".join(labelled.texts[number]) for number in labelled.rest]
+    arrays[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
+    return arrays
+
+
+def pair_yardsticks(folder, pairs):
+    """How n-grams decide minimal pairs, with the groups of pairs and whether their words are known.
+
+    Returns: {name: (N,)}
+    """
+    arrays = {}
+    dest = folder / "ngrams"
+    text = folder / "text" / "train.txt"
+    command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
+    call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
+    for model in MODELS:
+        arrays[f"{PAIRS}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
+    minimal_pairs = read_pairs(pairs)
+    arrays[f"{PAIRS}/{GROUPS}"] = minimal_pairs.groups
+    arrays[f"{PAIRS}/{KNOWN}"] = have_known_words(minimal_pairs, str(text))
+    return arrays
+
+
 def width(folder):
-    """Of the small recipe's encoder."""
-    return read_checkpoint(str(folder / "small-1" / "checkpoint_best.pt"))["cfg"]["model"]["encoder_embed_dim"]
+    """The width of the small recipe's encoder."""
+    checkpoint = read_checkpoint(str(folder / "small-1" / "checkpoint_best.pt"))
+    return checkpoint["cfg"]["model"]["encoder_embed_dim"]
 
 
 def save(path, arrays):
@@ -234,7 +298,8 @@ def main():
     parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
-    parser.add_argument("--pairs", type=Path, metavar="FILE_or_DIR", help="minimal pairs, such as BLiMP's")
+    pairs_help = "minimal pairs, such as BLiMP's"
+    parser.add_argument("--pairs", type=Path, metavar="FILE_or_DIR", help=pairs_help)
     args = parser.parse_args()
     RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":

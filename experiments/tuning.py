@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """What each lever of fine-tuning gives to small encoders; TUNING.md is made from the records.
 
-    python tuning.py measure small-1 --run RUN --seed 1   measures what has no record, into small-1-1.csv
-    python tuning.py bag_of_words --run RUN               measures a bag of words, into bag_of_words.csv
-    python tuning.py page                                 remakes the tables of TUNING.md
+    python tuning.py measure small-1 --run RUN --seed 1
+        measures what has no record, into small-1-1.csv
+    python tuning.py bag_of_words --run RUN
+        measures a bag of words, into bag_of_words.csv
+    python tuning.py page
+        remakes the tables of TUNING.md
 
-Records are in records/tuning. A setting differs from DEFAULT in the lever that LEVERS has. Dev and test files are never
-read: of each training file, a half is trained on and a quarter scored, chosen by hashes of the texts. The recipe does
-not have all of the levers: only those that give something are worth an option.
+Records are in records/tuning. A setting differs from DEFAULT in the lever that LEVERS has. Dev and
+test files are never read: of each training file, a half is trained on and a quarter scored, chosen
+by hashes of the texts. The recipe does not have all of the levers: only those that give something
+are worth an option.
 """
 
 import hashlib
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +42,9 @@ from page import with_blocks
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"
 COLUMNS = ["encoder", "seed", "lever", "task", "metric", "value"]
-PARTS, SCORED, TRAINED = 4, [0], [1, 2]  # of the training sentences
-
+PARTS = 4  # of the training sentences
+SCORED = [0]  # parts that are scored
+TRAINED = [1, 2]  # parts that are trained on
 
 DEFAULT = "the defaults"
 LEVERS = {  # those that promise most come first
@@ -67,7 +73,7 @@ LEVERS = {  # those that promise most come first
 
 
 def part(text):
-    """Which of the PARTS a text is in."""
+    """The number of the part that a text is in, from 0 to PARTS - 1."""
     return int(hashlib.md5(text.encode()).hexdigest(), 16) % PARTS
 
 
@@ -76,19 +82,25 @@ class Trial:
 
     def __init__(self, folder, tokenizer, positions):
         table = read_sentences(find_file(folder, "train", SENTENCE_FILES))
-        labels, texts = [example.label for example in table.examples], [example.texts[0] for example in table.examples]
-        classes = sorted(set(labels))
-        is_regression = table.form.is_regression
-        targets = np.array(labels, float) if is_regression else np.array([classes.index(label) for label in labels])
-        self.texts, self.examples = texts, Examples(texts, targets, tokenizer, positions)
-        parts = np.array([part(text) for text in texts])
-        self.train, self.scored = (np.flatnonzero(np.isin(parts, chosen)) for chosen in (TRAINED, SCORED))
-        self.metric = "pearson" if is_regression else "accuracy"
+        labels = [example.label for example in table.examples]
+        self.texts = [example.texts[0] for example in table.examples]
+        if table.form.is_regression:
+            self.metric = "pearson"
+            targets = np.array(labels, float)
+        else:
+            self.metric = "accuracy"
+            classes = sorted(set(labels))
+            targets = np.array([classes.index(label) for label in labels])
+        self.examples = Examples(self.texts, targets, tokenizer, positions)
+        parts = np.array([part(text) for text in self.texts])
+        self.train = np.flatnonzero(np.isin(parts, TRAINED))
+        self.scored = np.flatnonzero(np.isin(parts, SCORED))
 
 
 def score(answers, trial):
     """The score of answers for the part that is scored, in percent."""
-    return scores_of([trial.metric], trial.examples.targets[trial.scored], answers)[trial.metric]
+    targets = trial.examples.targets[trial.scored]
+    return scores_of([trial.metric], targets, answers)[trial.metric]
 
 
 def write(path, rows):
@@ -98,12 +110,14 @@ def write(path, rows):
 
 def measure_bag_of_words(folder):
     """Records the scores of a bag of words, trained and scored on the same parts."""
-    tokenizer, rows = read_vocabulary(str(folder / "data"))[1], []
+    _, tokenizer = read_vocabulary(str(folder / "data"))
+    rows = []
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = Counts([(text,) for text in trial.texts])
         answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
-        rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, round(score(answers, trial), 4)])
+        value = round(score(answers, trial), 4)
+        rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
     write(RECORDS / "bag_of_words.csv", rows)
 
 
@@ -111,15 +125,17 @@ def measure(name, folder, seed):
     """Records the score of every setting and task that has none."""
     path = RECORDS / f"{name}-{seed}.csv"
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
-    known = {(lever, task) for _, _, lever, task, *_ in rows}
-    missing = [(lever, task) for lever in LEVERS for task in NATURAL if (lever, task) not in known]
+    recorded = {(lever, task) for _, _, lever, task, *_ in rows}
+    missing = [pair for pair in itertools.product(LEVERS, NATURAL) if pair not in recorded]
     dictionary, tokenizer = read_vocabulary(str(folder / "data"))
-    checkpoint, trials = str(folder / name / "checkpoint_best.pt"), {}
+    checkpoint = str(folder / name / "checkpoint_best.pt")
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
+    trials = {}
     for lever, task in tqdm(missing, name, unit="run", disable=None):
         if task not in trials:
             trials[task] = Trial(str(folder / "labelled" / task), tokenizer, positions)
-        trial, settings = trials[task], replace(Settings(), **LEVERS[lever])
+        trial = trials[task]
+        settings = replace(Settings(), **LEVERS[lever])
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
         train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
@@ -129,7 +145,7 @@ def measure(name, folder, seed):
         tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")
 
 
-# The page ----------------------------------------------------------------------------------------------------------
+# The page
 
 
 class Page:
@@ -137,11 +153,14 @@ class Page:
 
     def __init__(self, folder=RECORDS):
         records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
-        records = records.fillna({"seed": 0})  # the bag of words has none
-        self.scores = records.pivot(index=["encoder", "seed", "lever"], columns="task", values="value")
-        self.scores = self.scores.reindex(columns=NATURAL).dropna()  # of settings that are finished
-        defaults, changed = self.scores.xs(DEFAULT, level="lever"), self.scores.drop(DEFAULT, level="lever")
-        self.gains = (changed - defaults.reindex(changed.index.droplevel("lever")).values).dropna()
+        records = records.fillna({"seed": 0})  # the bag of words has no seed
+        index = ["encoder", "seed", "lever"]
+        scores = records.pivot(index=index, columns="task", values="value")
+        self.scores = scores.reindex(columns=NATURAL).dropna()  # of settings that are finished
+        defaults = self.scores.xs(DEFAULT, level="lever")
+        changed = self.scores.drop(DEFAULT, level="lever")
+        defaults_of_changed = defaults.reindex(changed.index.droplevel("lever"))
+        self.gains = (changed - defaults_of_changed.values).dropna()
 
     def levers(self, table):
         """The levers that a table has, in their order."""
@@ -153,9 +172,13 @@ class Page:
         return markdown(table.assign(mean=table.mean(axis=1)))
 
     def gain_by_task(self):
-        """What each lever adds to the scores, over all encoders and seeds: levers by tasks, and the standard error."""
-        rows, means = self.gains.groupby("lever"), self.gains.mean(axis=1).groupby("lever")
-        table = rows.mean().assign(mean=means.mean(), error=means.sem(), runs=means.size())
+        """What each lever adds to the scores, over all encoders and seeds: levers by tasks.
+
+        The last columns are the mean over tasks, its standard error, and the number of runs.
+        """
+        by_lever = self.gains.groupby("lever")
+        means = self.gains.mean(axis=1).groupby("lever")
+        table = by_lever.mean().assign(mean=means.mean(), error=means.sem(), runs=means.size())
         table = table.rename(columns={"error": "standard error of the mean"})
         return markdown(table.loc[self.levers(table)])
 
@@ -165,20 +188,27 @@ class Page:
         return markdown(table.loc[self.levers(table)])
 
 
+def remake():
+    """Writes TUNING.md with new tables."""
+    if not any(RECORDS.glob("*.csv")):
+        fault = "found no records, expected those of trials; make them by `tuning.py measure`"
+        raise UsageError(f"{RECORDS}: {fault}")
+    text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
+    with atomic_write(PAGE) as stream:
+        stream.write(text)
+
+
 def main():
     parser = Parser("tuning.py", description=__doc__)
     parser.add_argument("what", choices=["measure", "bag_of_words", "page"])
-    parser.add_argument("name", nargs="?", metavar="ENCODER", help="folder in RUN with its checkpoint_best.pt")
-    parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data, labelled files and encoders")
+    name_help = "folder in RUN with its checkpoint_best.pt"
+    parser.add_argument("name", nargs="?", metavar="ENCODER", help=name_help)
+    run_help = "folder of data, labelled files and encoders"
+    parser.add_argument("--run", type=Path, default=Path("run"), help=run_help)
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":
-        if not any(RECORDS.glob("*.csv")):
-            raise UsageError(f"{RECORDS}: found no records, expected those of trials; make them by `tuning.py measure`")
-        text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
-        with atomic_write(PAGE) as stream:
-            stream.write(text)
-        return None
+        return remake()
     RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "bag_of_words":
         return measure_bag_of_words(args.run)

@@ -1,7 +1,9 @@
-"""Example of an objective of your own: replaced-token detection beside MAE-LM, as a plugin for `--user-dir`.
+"""Example of an objective of your own: replaced-token detection beside MAE-LM.
 
-Letters in shapes: B sequences, T tokens of the context, which are seen and not predicted, K predicted tokens,
-N vocabulary.
+The folder is a plugin for `--user-dir`.
+
+Letters in shapes: B sequences, T tokens of the context, which are seen and not predicted,
+K predicted tokens, N vocabulary.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +23,10 @@ REPLACED = 0.1  # share of the real tokens
 
 @register_model("mae_lm_detection", dataclass=MaeLmConfig)
 class Detection(MaeLmModel):
-    """Some real tokens are replaced by others from the batch; a linear head on the encoder's output detects them."""
+    """An MAE-LM with a linear head on the encoder's output that detects replaced tokens.
+
+    In training, some real tokens are replaced by others from the batch.
+    """
 
     def __init__(self, cfg, dictionary, pretraining):
         super().__init__(cfg, dictionary, pretraining)
@@ -30,16 +35,30 @@ class Detection(MaeLmModel):
             self.detection_head = nn.Linear(cfg.encoder_embed_dim, 1)
 
     def replace(self, tokens):
-        """(B, T) real tokens, perhaps padded -> the same with a share of them replaced, and whether they differ."""
+        """Replaces a share of the real tokens by others from the batch.
+
+        Args:
+            tokens: (B, T), perhaps padded
+
+        Returns: the tokens, (B, T), and whether each differs from what it was, (B, T)
+        """
         real = tokens.ne(self.pad) & tokens.ne(self.bos)
         pool = tokens[real]
-        others = pool[torch.randint(len(pool), tokens.shape, device=tokens.device)] if len(pool) else tokens
+        others = tokens
+        if len(pool):
+            others = pool[torch.randint(len(pool), tokens.shape, device=tokens.device)]
         chosen = real & (torch.rand(tokens.shape, device=tokens.device) < REPLACED)
         shown = torch.where(chosen, others, tokens)
         return shown, shown.ne(tokens)
 
-    def forward(self, src_tokens, positions, masked_positions, num_predicted, padded=True, **unused):
-        """Logits of the predicted tokens (B, K, N); in training also those of the context, (B, T), and the answers."""
+    def forward(
+        self, src_tokens, positions, masked_positions, num_predicted, padded=True, **unused
+    ):
+        """The logits of the predicted tokens, (B, K, N).
+
+        In training also the logits of detection for the context, (B, T), and what they should
+        say: whether each token was replaced, (B, T).
+        """
         context = src_tokens.size(1) + masked_positions.size(1) - num_predicted
         replaced = None
         if self.training:
@@ -50,7 +69,9 @@ class Detection(MaeLmModel):
             predicted = rows[:, rows.size(1) - num_predicted :]
         else:
             rows = self.forward_encoder(src_tokens, positions, padded)
-            predicted = self.forward_decoder(rows, positions, masked_positions, num_predicted, padded)
+            predicted = self.forward_decoder(
+                rows, positions, masked_positions, num_predicted, padded
+            )
         logits = self.lm_head(predicted, self.embed_tokens.weight)
         if replaced is None:
             return logits
@@ -64,7 +85,10 @@ class DetectionConfig(FairseqDataclass):
 
 @register_criterion("mae_lm_detection", dataclass=DetectionConfig)
 class DetectionCriterion(MaeLmCriterion):
-    """The pretraining loss, which alone is logged, plus the weighted mean loss of detecting replaced tokens."""
+    """The pretraining loss plus the weighted mean loss of detecting replaced tokens.
+
+    Only the pretraining loss is logged.
+    """
 
     def __init__(self, task, detection_weight):
         super().__init__(task)
@@ -82,5 +106,7 @@ class DetectionCriterion(MaeLmCriterion):
         loss, size, logged = super().forward(predict, sample, reduce)
         detected, replaced = outputs["detected"], outputs["replaced"]
         real = sample["net_input"]["src_tokens"][:, : detected.size(1)].ne(self.padding_idx)
-        detection = F.binary_cross_entropy_with_logits(detected[real].float(), replaced[real].float())
-        return loss + self.weight * size * detection, size, logged
+        detection_loss = F.binary_cross_entropy_with_logits(
+            detected[real].float(), replaced[real].float()
+        )
+        return loss + self.weight * size * detection_loss, size, logged
