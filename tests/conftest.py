@@ -1,7 +1,8 @@
-"""What the tests share: a tiny corpus, binarized by fairseq, and the commands.
+"""What the tests share: a tiny corpus, binarized by fairseq, and ways to run commands.
 
-Commands that tests start are forks of a process that has imported fairseq and torch (`forks.py`), except where a
-test says `real=True`. `TESTS_FORK=0` in the environment makes all of them real processes.
+Commands that tests start are forks of a process that has imported fairseq and torch (`forks.py`),
+except where a test passes `real=True`. `TESTS_FORK=0` in the environment makes all of them real
+processes.
 """
 
 import gc
@@ -25,24 +26,33 @@ ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "maelm_fairseq"
 BIN = Path(sys.executable).parent
 
-# Several torch processes on few cores spin against each other.
+# Several torch processes on few cores would otherwise slow each other down by busy waiting.
 os.environ["OMP_NUM_THREADS"] = "1"
-# A suite that runs in the background ignores SIGINT, and its processes would too.
+# A suite that runs in the background ignores SIGINT, and the processes it starts would too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Tests import the programs of these folders, and the modules that lie beside them.
 FOLDERS = ["", "recipes", "recipes/demo", "experiments", "data-prep", "benchmarks"]
-sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]  # what programs import, tests do, too
-# The commands, too, use this repository's package.
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
+# The commands must use this repository's package, too.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 from maelm_fairseq.base.errors import UsageError, one_line  # noqa: E402
+
+FORKED = [
+    "python",
+    "fairseq-train",
+    "fairseq-hydra-train",
+    "fairseq-validate",
+    "fairseq-preprocess",
+]
 
 
 def stand_ins():
     """A temporary folder of commands that run in forks: `python`, and fairseq's console scripts."""
     folder = Path(tempfile.mkdtemp(prefix="forks-"))
     (folder / "environment.json").write_text(json.dumps(forks.read_at_start(os.environ)))
-    for name in ["python", "fairseq-train", "fairseq-hydra-train", "fairseq-validate", "fairseq-preprocess"]:
+    for name in FORKED:
         stand_in = [sys.executable, "-IS", forks.__file__, folder / "socket", BIN / name]
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, stand_in))} "$@"\n')
         (folder / name).chmod(0o755)
@@ -51,33 +61,45 @@ def stand_ins():
 
 FORKS = BIN if os.environ.get("TESTS_FORK") == "0" else stand_ins()
 
-# For tests that start programs and scripts of the repository themselves: `PYTHON` takes the place of `sys.executable`.
+# For tests that start programs and scripts of the repository themselves: `PYTHON` takes the place
+# of `sys.executable`.
 PYTHON = str(FORKS / "python")
-REAL_SCRIPTS_ENVIRONMENT = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", PYTHON=sys.executable)
-SCRIPTS_ENVIRONMENT = dict(REAL_SCRIPTS_ENVIRONMENT, PATH=f"{FORKS}:{REAL_SCRIPTS_ENVIRONMENT['PATH']}")
+REAL_PATH = f"{BIN}:{os.environ['PATH']}"
+REAL_SCRIPTS_ENVIRONMENT = dict(os.environ, PATH=REAL_PATH, PYTHON=sys.executable)
+SCRIPTS_ENVIRONMENT = dict(REAL_SCRIPTS_ENVIRONMENT, PATH=f"{FORKS}:{REAL_PATH}")
 
 # Interpreters of environments with transformers, which `make test` creates.
 TRANSFORMERS = [path for path in os.environ.get("TESTS_TRANSFORMERS", "").split(os.pathsep) if path]
 
 TINY = [
     "--user-dir", PLUGIN, "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_tiny",
-    "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64, "--tokens-per-sample", 32, "--max-positions", 32,
-    "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001, "--lr-scheduler", "polynomial_decay",
-    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4, "--cpu", "--num-workers", 0,
-    "--log-format", "json", "--log-interval", 1,
+    "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64,
+    "--tokens-per-sample", 32, "--max-positions", 32, "--batch-size", 8,
+    "--optimizer", "adam", "--lr", 0.001, "--lr-scheduler", "polynomial_decay",
+    "--warmup-updates", 2, "--total-num-update", 40, "--max-update", 4,
+    "--cpu", "--num-workers", 0, "--log-format", "json", "--log-interval", 1,
 ]  # fmt: skip
 
-VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]  # options of fairseq-validate
-TINY_MODEL = {"_name": "mae_lm_tiny", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "max_positions": 32}
+# Options of fairseq-validate.
+VALIDATE = ["--user-dir", PLUGIN, "--task", "mae_lm", "--cpu", "--batch-size", 8]
+TINY_MODEL = {
+    "_name": "mae_lm_tiny",
+    "encoder_embed_dim": 32,
+    "encoder_ffn_embed_dim": 64,
+    "max_positions": 32,
+}
 
 
 def pytest_collection_finish():
-    gc.freeze()  # what has been imported need not be looked at again
+    gc.freeze()  # The garbage collector need not visit what has been imported.
 
 
 @pytest.fixture(scope="session", autouse=True)
 def fork_server():
-    """The process that the commands in FORKS are forks of. Should this one be killed, its standard input is closed."""
+    """The process that the commands in FORKS are forks of.
+
+    Should the process of the tests be killed, the server's standard input is closed.
+    """
     if FORKS == BIN:
         yield
         return
@@ -100,9 +122,13 @@ def run(program, *arguments, cwd=None, real=False):
     """Runs a console script; returns the finished process, its standard error within `stdout`."""
     return subprocess.run(
         command(program, *arguments, real=real),
-        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         errors="backslashreplace",  # names of files need not be UTF-8
-    )  # fmt: skip
+    )
 
 
 def succeed(program, *arguments, cwd=None, real=False):
@@ -113,22 +139,30 @@ def succeed(program, *arguments, cwd=None, real=False):
 
 
 def script(path, *arguments, status=0, cwd=None, **environment):
-    """Runs a script, or a Python program, that must end with this status; returns the finished process."""
+    """Runs a script, or a Python program, that must end with this status.
+
+    Returns the finished process.
+    """
     interpreter = [PYTHON] if path.endswith(".py") else []
     done = subprocess.run(
-        [*interpreter, str(ROOT / path), *map(str, arguments)], env={**SCRIPTS_ENVIRONMENT, **environment},
-        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*interpreter, str(ROOT / path), *map(str, arguments)],
+        env={**SCRIPTS_ENVIRONMENT, **environment},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert done.returncode == status, (done.stdout + done.stderr)[-5000:]
     return done
 
 
-def refused(path, *arguments, **more):
-    """The one line of error of a script that must fail."""
-    done = script(path, *arguments, status=1, **more)
+def refused(path, *arguments, **options):
+    """Runs a script that must fail; returns its one line of error."""
+    done = script(path, *arguments, status=1, **options)
     assert "Traceback" not in done.stdout + done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
-    return line
+    (error,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    return error
 
 
 def run_main(main, *arguments, **environment):
@@ -141,14 +175,18 @@ def run_main(main, *arguments, **environment):
 
 
 def error_of(main, *arguments, **environment):
-    """The one line with which a program's `main()` refuses these arguments; in this process."""
+    """Runs a program's `main()`, which must refuse these arguments; returns its one line of error.
+
+    It runs in this process.
+    """
     with pytest.raises(UsageError) as raised:
         run_main(main, *arguments, **environment)
-    return one_line(raised.value).encode("utf-8", "backslashreplace").decode()  # as it is printed
+    # As the program prints it.
+    return one_line(raised.value).encode("utf-8", "backslashreplace").decode()
 
 
 def refuses(message, call, *arguments, error=ValueError, **options):
-    """Checks that a call refuses its arguments in one line, in which a regular expression is found."""
+    """Checks that a call refuses its arguments in one line that a regular expression matches."""
     with pytest.raises(error, match=message) as raised:
         call(*arguments, **options)
     assert "\n" not in str(raised.value)
@@ -156,40 +194,51 @@ def refuses(message, call, *arguments, error=ValueError, **options):
 
 def hydra(tmp_path, data, model, **options):
     """Writes a complete YAML file for `fairseq-hydra-train`; returns its arguments."""
+    log = {"log_format": "json", "log_interval": 1}
+    schedule = {"_name": "polynomial_decay", "warmup_updates": 2, "total_num_update": 40}
     config = {
-        "common": {"user_dir": str(PLUGIN), "cpu": True, "log_format": "json", "log_interval": 1, "seed": 1},
+        "common": {"user_dir": str(PLUGIN), "cpu": True, **log, "seed": 1},
         "task": {"_name": "mae_lm", "data": str(data), "tokens_per_sample": 32},
         "criterion": {"_name": "mae_lm"},
         "model": model,
         "dataset": {"batch_size": 8, "num_workers": 1},
         "optimizer": {"_name": "adam"},
         "optimization": {"lr": [0.001], "max_update": 4, **options},
-        "lr_scheduler": {"_name": "polynomial_decay", "warmup_updates": 2, "total_num_update": 40},
+        "lr_scheduler": schedule,
         "checkpoint": {"save_dir": str(tmp_path / "hydra")},
     }
     (tmp_path / "run.yaml").write_text("# @package _group_\n" + json.dumps(config))
-    return ["--config-dir", tmp_path, "--config-name", "run", f"hydra.run.dir={tmp_path}/outputs"]
+    outputs = f"hydra.run.dir={tmp_path}/outputs"
+    return ["--config-dir", tmp_path, "--config-name", "run", outputs]
 
 
 def documents(count, seed, lines=6):
-    """Documents of generated text: lists of lines. Words follow each other by rule, so that a model can learn."""
+    """Documents of generated text, as lists of lines.
+
+    Each word is followed by one of three others, so that there is something for a model to learn.
+    """
     rng = random.Random(seed)
-    stems = [a + b for a in ["ka", "lo", "mi", "ru", "se", "ti"] for b in ["n", "sh", "po", "la"]]
-    follow = {stem: random.Random(stem).sample(stems, 3) for stem in stems}
-    made = []
+    beginnings = ["ka", "lo", "mi", "ru", "se", "ti"]
+    endings = ["n", "sh", "po", "la"]
+    stems = [beginning + ending for beginning in beginnings for ending in endings]
+    followers = {stem: random.Random(stem).sample(stems, 3) for stem in stems}
+    generated = []
     for _ in range(count):
         document = []
         for _ in range(rng.randint(1, lines)):
-            line = [rng.choice(stems)]
+            words = [rng.choice(stems)]
             for _ in range(rng.randint(0, 9)):
-                line.append(rng.choice(follow[line[-1]]))
-            document.append(" ".join(line))
-        made.append(document)
-    return made
+                words.append(rng.choice(followers[words[-1]]))
+            document.append(" ".join(words))
+        generated.append(document)
+    return generated
 
 
 def binarize(folder, splits, dictionary=None):
-    """Writes lines of tokens as data that fairseq reads; `dictionary` lists symbols, or a dict.txt to take."""
+    """Writes lines of tokens as data that fairseq reads.
+
+    `dictionary` is a list of symbols, or the path of a dict.txt to use.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["--only-source", "--destdir", folder, "--workers", 1]
     for split, text in splits.items():
@@ -198,33 +247,41 @@ def binarize(folder, splits, dictionary=None):
         arguments += [f"--{split}pref", raw]
     if dictionary is not None:
         if not isinstance(dictionary, Path):
-            symbols, dictionary = dictionary, folder.parent / f"{folder.name}.dict.txt"
-            dictionary.write_text("".join(f"{symbol} 1\n" for symbol in symbols), encoding="utf-8")
+            entries = [f"{symbol} 1\n" for symbol in dictionary]
+            dictionary = folder.parent / f"{folder.name}.dict.txt"
+            dictionary.write_text("".join(entries), encoding="utf-8")
         arguments += ["--srcdict", dictionary]
     succeed("fairseq-preprocess", *arguments)
     return folder
 
 
 def text_of(docs):
-    """One line a line, a blank line after each document."""
-    return "".join("".join(line + "\n" for line in document) + "\n" for document in docs)
+    """The text of documents: each of their lines on its own, a blank line after each document."""
+    text = ""
+    for document in docs:
+        for line in document:
+            text += line + "\n"
+        text += "\n"
+    return text
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """A folder of binarized text: train and valid, documents separated by blank lines."""
     folder = tmp_path_factory.mktemp("corpus") / "data"
-    return binarize(folder, {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))})
+    splits = {"train": text_of(documents(120, 1)), "valid": text_of(documents(20, 2))}
+    return binarize(folder, splits)
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Generated text, as data-prep/prepare.sh makes it ready: the folder of the data, with its vocabulary."""
+    """Generated text, prepared by data-prep/prepare.sh: a folder of data and their vocabulary."""
     folder = tmp_path_factory.mktemp("prepared")
     for split, seed in [("train", 1), ("valid", 2)]:
         (folder / f"{split}.txt").write_text(text_of(documents(100, seed)), encoding="utf-8")
     texts = ["--train", folder / "train.txt", "--valid", folder / "valid.txt"]
-    script("data-prep/prepare.sh", "--dest", folder / "data", "--vocab-size", 100, "--lowercase", *texts)
+    options = ["--dest", folder / "data", "--vocab-size", 100, "--lowercase"]
+    script("data-prep/prepare.sh", *options, *texts)
     return folder / "data"
 
 

@@ -1,4 +1,4 @@
-"""The bag of words: its features compared with scikit-learn's vectoriser, and what it does with little to learn."""
+"""The bag of words: its features compared with scikit-learn's vectoriser, and tiny data."""
 
 import numpy as np
 import pytest
@@ -11,19 +11,28 @@ from labelled import write_table
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning.labelled_files import read_sentences
 
-TEXTS = ["A good film , really", "a bad film", "not good at all", "so bad !", "good good", "really bad film"]
+TEXTS = [
+    "A good film , really",
+    "a bad film",
+    "not good at all",
+    "so bad !",
+    "good good",
+    "really bad film",
+]
 
 
 def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
     rows = np.array([0, 1, 2, 3])
-    found = bag_of_words.Counts([(text,) for text in TEXTS]).weights(rows)
-    kinds = [dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]"), dict(ngram_range=(2, 5), analyzer="char_wb")]
+    weights = bag_of_words.Counts([(text,) for text in TEXTS]).weights(rows)
+    words = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+    characters = dict(ngram_range=(2, 5), analyzer="char_wb")
     expected = []
-    for kind in kinds:
+    for kind in [words, characters]:
         vectorizer = TfidfVectorizer(sublinear_tf=True, **kind).fit([TEXTS[i] for i in rows])
         expected.append(vectorizer.transform(TEXTS))
     expected = hstack(expected).toarray()
-    np.testing.assert_allclose(found.toarray()[:, 1:], expected, atol=1e-12)  # the first is empty
+    # The first column is empty.
+    np.testing.assert_allclose(weights.toarray()[:, 1:], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("texts, labels", [
@@ -45,10 +54,11 @@ def test_little_to_learn_from_is_learned(texts, labels):
 
 
 def test_the_strength_of_regularisation_is_chosen_by_folds():
-    """Labels at random need a strong one."""
+    """Random labels need a strong one."""
     rng = np.random.default_rng(1)
     x = bag_of_words.csr_matrix(rng.normal(size=(200, 50)))
-    noise, signal = rng.normal(size=200), x.toarray() @ rng.normal(size=50)
+    noise = rng.normal(size=200)
+    signal = x.toarray() @ rng.normal(size=50)
     assert bag_of_words.choose(x, noise).alpha == max(bag_of_words.STRENGTHS)
     assert bag_of_words.choose(x, signal).alpha == min(bag_of_words.STRENGTHS)
     assert bag_of_words.choose(x, (signal > 0).astype(int)).C > min(bag_of_words.STRENGTHS)
@@ -63,23 +73,24 @@ def folder(path, dev, test=()):
 
 
 def test_one_example_has_a_score_without_an_error(tmp_path):
-    files = folder(tmp_path, [("good film", "good")], [("x", "good"), ("bad", "bad"), ("y", " ")])
-    labelled = bag_of_words.Labelled(files)
-    found = bag_of_words.scores(labelled, bag_of_words.of_all(labelled))
-    of_dev, _, of_test, _ = sorted(found, key=lambda each: (each.file, each.predictor))
+    test = [("x", "good"), ("bad", "bad"), ("y", " ")]
+    labelled = bag_of_words.Labelled(folder(tmp_path, [("good film", "good")], test))
+    scores = bag_of_words.scores(labelled, bag_of_words.of_all(labelled))
+    of_dev, _, of_test, _ = sorted(scores, key=lambda score: (score.file, score.predictor))
     assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
     assert np.isnan(of_dev.error)
     assert of_test.file == "test.tsv"
-    assert of_test.error == pytest.approx(0 if of_test.value == 100 else 50)  # of two examples with labels
+    # The error of two examples, as the third one has no label.
+    assert of_test.error == pytest.approx(0 if of_test.value == 100 else 50)
 
 
 def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsys):
     labelled = folder(tmp_path, [("good film", "good"), ("bad film", "bad")])
     run_main(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / "scores.json")
     assert "bag of words, accuracy on dev.tsv: 100.00 ± 0.00" in capsys.readouterr().out
-    for there in ["scores.json", "dev.tsv"]:
-        fault = error_of(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / there)
-        assert f"{there}: exists already" in fault
+    for name in ["scores.json", "dev.tsv"]:
+        fault = error_of(bag_of_words.main, "--labelled", labelled, "--dest", tmp_path / name)
+        assert f"{name}: exists already" in fault
 
 
 def test_it_labels_new_texts(tmp_path):
@@ -88,9 +99,12 @@ def test_it_labels_new_texts(tmp_path):
     options = ["--labelled", files, "--texts", tmp_path / "texts", "--dest"]
     run_main(label_texts.main, *options, tmp_path / "labels.tsv")
     lines = (tmp_path / "labels.tsv").read_text().splitlines()
-    assert [lines[0], lines[1], lines[3]] == ["label\tsentence", "good\treally good !", "bad\tso bad"]
+    assert lines[0] == "label\tsentence"
+    assert lines[1] == "good\treally good !"
+    assert lines[3] == "bad\tso bad"
     assert len(read_sentences(tmp_path / "labels.tsv").examples) == 3
-    assert "labels.tsv: exists already" in error_of(label_texts.main, *options, tmp_path / "labels.tsv")
+    fault = error_of(label_texts.main, *options, tmp_path / "labels.tsv")
+    assert "labels.tsv: exists already" in fault
     fault = error_of(label_texts.main, *options, tmp_path / "x", "--checkpoint", "model.pt")
     assert "--checkpoint and --data belong together" in fault
 
@@ -99,9 +113,10 @@ def test_it_predicts_values_of_pairs(tmp_path):
     rows = [("a b", "a", "1.5"), ("a c", "b", "-0.5"), ("c d", "a", "1.0"), ("e", "b", "-1.0")]
     for split in ("train", "dev"):
         write_table(tmp_path / f"{split}.tsv", ["sentence1", "sentence2", "score"], rows)
-    (tmp_path / "texts").write_text("x\ta\nx\tb\n")
-    run_main(label_texts.main, "--labelled", tmp_path, "--texts", tmp_path / "texts", "--dest", tmp_path / "new.tsv")
-    header, *lines = (tmp_path / "new.tsv").read_text().splitlines()
+    texts, dest = tmp_path / "texts", tmp_path / "new.tsv"
+    texts.write_text("x\ta\nx\tb\n")
+    run_main(label_texts.main, "--labelled", tmp_path, "--texts", texts, "--dest", dest)
+    header, *lines = dest.read_text().splitlines()
     assert header == "score\tsentence1\tsentence2"
     first, second = (float(line.split("\t")[0]) for line in lines)
     assert first > second

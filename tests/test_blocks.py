@@ -1,4 +1,4 @@
-"""Every token of binarized text is in one block, masked items are made of blocks, and batches are those of fairseq."""
+"""Blocks hold every token once, masked items are made of blocks, and batches are fairseq's."""
 
 import os
 import pickle
@@ -34,27 +34,32 @@ def write(prefix, lines):
 
 def random_lines(seed, count=80):
     rng = random.Random(seed)
-    lines = [[rng.randrange(4, 40) for _ in range(rng.choice([1, 3, 8, 30]))] for _ in range(count)]
+    lines = []
+    for _ in range(count):
+        length = rng.choice([1, 3, 8, 30])
+        lines.append([rng.randrange(4, 40) for _ in range(length)])
     for blank in rng.sample(range(count), count // 6):
         lines[blank] = []
     return lines
 
 
 def naive_blocks(lines, size, mode):
-    """fairseq's break modes written out; longer lines are cut."""
+    """fairseq's break modes written out; lines longer than a block are cut."""
     lines = [[*line, EOS] for line in lines]
     if mode == "none":
         lines = [[token] for line in lines for token in line]
     blocks, block = [], []
     for line in lines:
-        ends = mode == "eos" or len(block) + len(line) > size or (mode == "complete_doc" and line == [EOS])
-        if ends and block:
+        is_separator = mode == "complete_doc" and line == [EOS]
+        is_full = len(block) + len(line) > size
+        if block and (mode == "eos" or is_full or is_separator):
             blocks.append(block)
             block = []
-        if not (mode == "complete_doc" and line == [EOS]):
+        if not is_separator:
             block = block + line
-    blocks += [block] if block else []
-    return [b[i : i + size] for b in blocks for i in range(0, len(b), size)]
+    if block:
+        blocks.append(block)
+    return [block[i : i + size] for block in blocks for i in range(0, len(block), size)]
 
 
 @pytest.mark.parametrize("mode", ["none", "complete", "complete_doc", "eos"])
@@ -64,9 +69,11 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
         lines = random_lines(seed)
         blocks = TokenBlocks(write(tmp_path / f"train{seed}", lines), size, mode)
         assert [blocks[i].tolist() for i in range(len(blocks))] == naive_blocks(lines, size, mode)
-        out = sum(map(len, blocks))
-        assert f"{blocks.tokens_in:,} tokens in" in str(blocks) and f"{out:,} tokens out" in str(blocks)
-        assert blocks.tokens_in == out + (sum(line == [] for line in lines) if mode == "complete_doc" else 0)
+        tokens_out = sum(map(len, blocks))
+        assert f"{blocks.tokens_in:,} tokens in" in str(blocks)
+        assert f"{tokens_out:,} tokens out" in str(blocks)
+        separators = lines.count([]) if mode == "complete_doc" else 0
+        assert blocks.tokens_in == tokens_out + separators
 
 
 @pytest.mark.parametrize("lines, message", [
@@ -103,13 +110,15 @@ def test_a_file_that_is_cut_during_training_is_refused(tmp_path):
 def test_lines_read_in_parts_give_the_same_blocks(tmp_path, mode, at_once):
     for seed in range(10):
         lines = random_lines(seed, count=240)
-        lines[60:120] = [[]] * 60  # parts without text
+        lines[60:120] = [[]] * 60  # Some parts have no text.
         index = LineSizes(write(tmp_path / f"train{seed}", lines))
-        whole, parts = (np.concatenate(list(line_spans(index, 12, mode, count))) for count in [1000, at_once])
-        assert parts.tolist() == whole.tolist() and len(whole) > 50
+        whole = np.concatenate(list(line_spans(index, 12, mode, 1000)))
+        in_parts = np.concatenate(list(line_spans(index, 12, mode, at_once)))
+        assert in_parts.tolist() == whole.tolist()
+        assert len(whole) > 50
 
 
-# Masked items --------------------------------------------------------------------------------------------------------
+# Masked items -------------------------------------------------------------------------------------
 
 
 def dataset(tmp_path, parts, **options):
@@ -123,13 +132,15 @@ def dataset(tmp_path, parts, **options):
 def test_files_are_read_one_after_the_other(tmp_path):
     lines = [random_lines(1), random_lines(2)]
     blocks = dataset(tmp_path, lines)
-    expected = [[0, *block] for part in lines for block in naive_blocks(part, 12, "complete_doc")]
+    expected = []
+    for part in lines:
+        expected += [[0, *block] for block in naive_blocks(part, 12, "complete_doc")]
     assert [blocks.tokens(i).tolist() for i in range(len(blocks))] == expected
     assert blocks.sizes.tolist() == list(map(len, expected))
 
 
 def test_a_batch_counts_what_it_holds(tmp_path):
-    """What is in it, and where, test_model.py compares with the lines."""
+    """What the batch holds, and where, test_model.py compares with the lines."""
     blocks = dataset(tmp_path, [random_lines(3)], leave_unmasked_prob=0.3)
     indices = [0, int(blocks.sizes.argmax()), 9, int(blocks.sizes.argmin())]
     batch = blocks.collater([blocks[i] for i in indices])
@@ -142,26 +153,29 @@ def test_a_batch_counts_what_it_holds(tmp_path):
 
 
 def test_data_go_to_a_worker_and_batches_come_back_as_bytes(tmp_path):
-    """That they are the same there and back, test_fair_comparison.py shows with workers."""
+    """That batches are the same with workers, test_fair_comparison.py shows."""
     blocks = dataset(tmp_path, [random_lines(5)])
-    there = pickle.loads(ForkingPickler.dumps(blocks))  # in a process that is spawned
-    assert there.tokens(3).tolist() == blocks.tokens(3).tolist()
-    assert all(map(np.array_equal, there[3][1], blocks[3][1]))
+    in_worker = pickle.loads(ForkingPickler.dumps(blocks))  # as a spawned process gets it
+    assert in_worker.tokens(3).tolist() == blocks.tokens(3).tolist()
+    assert all(map(np.array_equal, in_worker[3][1], blocks[3][1]))
     sent = bytes(ForkingPickler.dumps(blocks.collater([blocks[i] for i in range(4)])))
     assert b"storage" not in sent  # torch would send a tensor through a shared file
-    pickle.loads(sent)["target"].add_(1)  # it may be written to
+    pickle.loads(sent)["target"].add_(1)  # What is received can be written to.
 
 
-@pytest.mark.parametrize("token, found", [(40, "<mask>"), (41, "token 41")])
-def test_mask_in_the_data_and_a_foreign_vocabulary_are_refused(tmp_path, token, found):
+@pytest.mark.parametrize("token, name", [(40, "<mask>"), (41, "token 41")])
+def test_mask_in_the_data_and_a_foreign_vocabulary_are_refused(tmp_path, token, name):
     blocks = dataset(tmp_path, [[[5, 6], [7, token], []]])
-    with pytest.raises(ValueError, match=f"part0: {found} in block 0.*another dict.txt"):
+    with pytest.raises(ValueError, match=f"part0: {name} in block 0.*another dict.txt"):
         blocks[0]
 
 
-# Batches -------------------------------------------------------------------------------------------------------------
+# Batches ------------------------------------------------------------------------------------------
 
-LIMITS = [(None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8), (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4)]
+LIMITS = [
+    (None, 8, 8), (None, 16, 8), (None, 5, 1), (None, 12, 8),
+    (40, None, 8), (64, 5, 1), (200, 24, 8), (63, 9, 4),
+]  # fmt: skip
 
 
 class Items(EveryItemDataset):
@@ -180,14 +194,17 @@ def test_ends_are_those_of_fairseq_and_nothing_is_lost(tokens, sentences, multip
     for count in [1, 7, 8, 9, 60, 400, 401]:
         for most in [2, 5, 40]:
             sizes = rng.integers(1, most + 1, count).astype(np.uint8)
-            ordered, mixed = np.argsort(sizes, kind="stable"), rng.permutation(count)
-            ours = Batches(ordered, batch_ends(sizes[ordered], tokens, sentences, multiple))
-            whole = Items(sizes).batch_by_size(mixed, tokens, sentences, multiple)
-            for indices, batches in [(ordered, ours), (mixed, whole)]:
+            ordered = np.argsort(sizes, kind="stable")
+            mixed = rng.permutation(count)
+            of_ordered = Batches(ordered, batch_ends(sizes[ordered], tokens, sentences, multiple))
+            of_mixed = Items(sizes).batch_by_size(mixed, tokens, sentences, multiple)
+            limits = (tokens, sentences, multiple)
+            for indices, batches in [(ordered, of_ordered), (mixed, of_mixed)]:
                 lengths = sizes[indices].astype(np.int64)
-                theirs = data_utils.batch_by_size(indices, None, lengths, tokens, sentences, multiple)
-                left = indices[sum(map(len, theirs)) :]  # which fairseq drops
-                assert [batch.tolist() for batch in batches] == [each.tolist() for each in [*theirs, left] if len(each)]
+                fairseqs = data_utils.batch_by_size(indices, None, lengths, *limits)
+                dropped = indices[sum(map(len, fairseqs)) :]  # by fairseq
+                expected = [batch.tolist() for batch in [*fairseqs, dropped] if len(batch)]
+                assert [batch.tolist() for batch in batches] == expected
                 assert np.concatenate(list(batches)).tolist() == indices.tolist()
 
 

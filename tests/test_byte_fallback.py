@@ -1,4 +1,4 @@
-"""Vocabularies with a piece for each byte, `<0x00>` to `<0xFF>`, in which no character is unknown."""
+"""Vocabularies with pieces for all bytes, `<0x00>` to `<0xFF>`, so that no character is unknown."""
 
 import json
 import os
@@ -15,15 +15,28 @@ from maelm_fairseq.vocabulary import load_dictionary, read_vocabulary, word_star
 from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-# As the model normalises them: of one to four bytes, between known letters, at the ends, with spaces, and alone.
-TEXTS = ["\u00e7a va ?", "na\u00efve caf\u00e9", "\u6f22\u5b57 kan \u6f22", "\U0001f600\U0001f600 x", "\ue000", "~"]
-TEXTS += ["a\ue000b", "<0x41>", "</s> <pad> <unk> <s>", "\ue000\ue000. \ue000", "\u044f\u0437\u044b\u043a"]
+# Texts as the model normalises them. Their unknown characters have one to four bytes, and are
+# between known letters, at the ends, next to spaces, and alone.
+TEXTS = [
+    "\u00e7a va ?",
+    "na\u00efve caf\u00e9",
+    "\u6f22\u5b57 kan \u6f22",
+    "\U0001f600\U0001f600 x",
+    "\ue000",
+    "~",
+    "a\ue000b",
+    "<0x41>",
+    "</s> <pad> <unk> <s>",
+    "\ue000\ue000. \ue000",
+    "\u044f\u0437\u044b\u043a",
+]
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "data"
-    return read_vocabulary(vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330))[1]
+    vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330)
+    return read_vocabulary(folder)[1]
 
 
 def names(tokenizer, text):
@@ -52,18 +65,22 @@ def test_text_comes_back(tokenizer, text):
 
 def test_a_character_is_its_bytes(tokenizer):
     assert names(tokenizer, "\u00c7a")[:3] == ["\u2581", "<0xC3>", "<0xA7>"]
-    # What is written like a byte or a special symbol is none.
-    assert "<0x41>" not in names(tokenizer, "<0x41>") and names(tokenizer, "<0x41>")[1] == "<0x3C>"
-    # Bytes that are no character, as a model may predict them.
+    # Text that looks like the name of a byte is text.
+    assert "<0x41>" not in names(tokenizer, "<0x41>")
+    assert names(tokenizer, "<0x41>")[1] == "<0x3C>"
+    # A model may predict bytes that form no character.
     tokens = [tokenizer.symbols.index(name) for name in ["\u2581", "<0xC3>", "?", "<0xA7>"]]
     assert tokenizer.decode(tokens) == "\ufffd?\ufffd"
 
 
-@pytest.mark.parametrize("after", [".", "\u00e4", "\u6f22\u5b57", "\ue000", "\ue000.", "kan", "<0x41>", "~ x"])
+@pytest.mark.parametrize("after", [
+    ".", "\u00e4", "\u6f22\u5b57", "\ue000", "\ue000.", "kan", "<0x41>", "~ x",
+])  # fmt: skip
 def test_what_touches_a_mask_begins_no_word(tokenizer, after):
     mask, *touching = names(tokenizer, MASK + after)
-    assert mask == MASK and not touching[0].startswith("\u2581")
-    # No part is lost, unknown, or left of what stood before it.
+    assert mask == MASK
+    assert not touching[0].startswith("\u2581")
+    # No part is lost or unknown, and nothing is left of what stands in for the mask.
     assert tokenizer.decode(tokenizer.encode(MASK + after)) == MASK + after
     expected = names(tokenizer, "~" + after)[-len(touching) :]
     assert touching == expected
@@ -71,23 +88,27 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
 
 
 def test_the_bytes_of_a_character_begin_no_word(tokenizer):
-    """But for the first byte of a Chinese character, since no space separates it from others."""
+    """Except the first byte of a Chinese character, since no space separates it from others."""
     starts = word_starts(load_dictionary(os.path.dirname(tokenizer.path)))
     beginning = [name for name in BYTES if starts[tokenizer.symbols.index(name)]]
     assert beginning == [f"<0x{byte:02X}>" for byte in [*range(0xE3, 0xEA), 0xEF]]
     line = "kan \u00c7a na\u00efve \U0001f600 \u6f22\u5b57 lo ?"
     tokens = tokenizer.encode(line)
-    word = np.cumsum(starts[tokens]) - 1
-    spelled = [tokenizer.decode(np.array(tokens)[word == i].tolist()) for i in range(word[-1] + 1)]
-    assert spelled == [*line.lower().split()[:-3], "", "\u6f22", "\u5b57", "lo", "?"]  # one is a mark alone
+    word_of_token = np.cumsum(starts[tokens]) - 1
+    spelled = []
+    for i in range(word_of_token[-1] + 1):
+        spelled.append(tokenizer.decode(np.array(tokens)[word_of_token == i].tolist()))
+    # The empty one is the mark of a space alone.
+    assert spelled == [*line.lower().split()[:-3], "", "\u6f22", "\u5b57", "lo", "?"]
 
 
 def test_the_bytes_of_a_character_stand_for_it_together(tokenizer):
-    """In SQuAD: the character is that of its last byte."""
+    """In SQuAD, the text of a character belongs to its last byte; its other bytes have no text."""
     text = "kan \u6f22\u5b57 losh"
     pieces = pieces_of(tokenizer, text)
     assert pieces.tokens == tokenizer.encode(text)
     covered = [text[begin:end] for begin, end in zip(pieces.begins, pieces.ends)]
-    assert "".join(covered) == "kan\u6f22\u5b57losh" and covered.count("") >= 4
+    assert "".join(covered) == "kan\u6f22\u5b57losh"
+    assert covered.count("") >= 4
     (first, last) = span_of(Answer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
     assert text[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"

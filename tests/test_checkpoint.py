@@ -1,4 +1,4 @@
-"""Checkpoints: finding, refusing and loading them, those of version 0.2.0 and of other objectives too."""
+"""Finding, refusing and loading checkpoints, also those of version 0.2.0 and other objectives."""
 
 import logging
 import os
@@ -25,8 +25,11 @@ def state_of(**sizes):
     model.register_classification_head("topic", num_classes=3)
     model.register_head("answers", SpanHead(cfg.encoder_embed_dim))
     task = {"encoder_mask_fraction": 0.0, "effective_rank_tokens": 0}
-    cfg = {"model": asdict(cfg), "task": task}
-    return {"model": model.state_dict(), "cfg": cfg, "task_state": {FINGERPRINT: fingerprint(DICTIONARY)}}
+    return {
+        "model": model.state_dict(),
+        "cfg": {"model": asdict(cfg), "task": task},
+        "task_state": {FINGERPRINT: fingerprint(DICTIONARY)},
+    }
 
 
 def save(state, path):
@@ -35,7 +38,10 @@ def save(state, path):
 
 
 def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
-    """That saved what tells the model apart among its weights, and options without a value."""
+    """Such a run saved options without a value.
+
+    It also saved the vocabulary's fingerprint and the kind of relative bias among the weights.
+    """
     options = [data, *TINY, "--optimizer", "torch_adamw", "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 2)
     path = tmp_path / "checkpoint_last.pt"
@@ -43,20 +49,29 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     assert all(weight.is_floating_point() for weight in state["model"].values())
     state["model"][FINGERPRINT] = torch.tensor(state["task_state"].pop(FINGERPRINT))
     state["model"]["encoder.relative_bias.description"] = torch.tensor([0, 128])
-    state["cfg"]["model"]["relative_position_bins"] = state["cfg"]["task"]["log_effective_rank"] = None
+    state["cfg"]["model"]["relative_position_bins"] = None
+    state["cfg"]["task"]["log_effective_rank"] = None
     save(state, path)
     assert load_model(path, load_dictionary(data)).cfg.relative_position_num_buckets == 32
-    assert '"valid_loss"' in succeed("fairseq-validate", data, *VALIDATE, "--path", path, "--log-format", "json")
+    validate = [data, *VALIDATE, "--path", path, "--log-format", "json"]
+    assert '"valid_loss"' in succeed("fairseq-validate", *validate)
     assert "Loaded checkpoint" in succeed("fairseq-train", *options, "--max-update", 3)
     assert reading.read_file(path)["optimizer_history"][-1]["num_updates"] == 3
 
 
 def test_averages_of_checkpoints(data, tmp_path):
-    """As fairseq's average_checkpoints.py writes them: the means of weights, and all else of the last checkpoint."""
-    succeed("fairseq-train", data, *TINY, "--save-interval-updates", 2, "--max-update", 3, "--save-dir", tmp_path)
-    one, other = (reading.read_file(tmp_path / f"checkpoint_{name}.pt") for name in ["1_2", "last"])
-    means = {name: (weight + other["model"][name]) / 2 for name, weight in one["model"].items()}
-    averaged = save({**other, "model": means}, tmp_path / "average.pt")
+    """As fairseq's average_checkpoints.py writes them.
+
+    They have the means of the weights, and everything else from the last checkpoint.
+    """
+    options = ["--save-interval-updates", 2, "--max-update", 3, "--save-dir", tmp_path]
+    succeed("fairseq-train", data, *TINY, *options)
+    earlier = reading.read_file(tmp_path / "checkpoint_1_2.pt")
+    last = reading.read_file(tmp_path / "checkpoint_last.pt")
+    means = {}
+    for name, weight in earlier["model"].items():
+        means[name] = (weight + last["model"][name]) / 2
+    averaged = save({**last, "model": means}, tmp_path / "average.pt")
     assert load_model(averaged, load_dictionary(data)).lm_head.bias.equal(means["lm_head.bias"])
     succeed("fairseq-validate", data, *VALIDATE, "--path", averaged)
 
@@ -70,8 +85,10 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
     }
-    with pytest.raises(ValueError, match="model.pt: task: mask_prob: found '0.3', expected a number"):
-        sections.for_fairseq({"model": {}, "cfg": {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}}, "model.pt")
+    state["cfg"] = {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}
+    message = "model.pt: task: mask_prob: found '0.3', expected a number"
+    with pytest.raises(ValueError, match=message):
+        sections.for_fairseq(state, "model.pt")
 
 
 def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):
@@ -82,7 +99,8 @@ def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):
     encoder = MaeLmModel(MaeLmConfig(**SIZES), DICTIONARY, pretraining=False)
     encoder.register_classification_head("topic", num_classes=3)
     encoder.register_classification_head("new", num_classes=4)
-    encoder.register_head("answers", torch.nn.Linear(SIZES["encoder_embed_dim"], 3))  # of 2 in the checkpoint
+    # This head has 3 outputs, and that of the checkpoint has 2.
+    encoder.register_head("answers", torch.nn.Linear(SIZES["encoder_embed_dim"], 3))
     own = {key: value.clone() for key, value in encoder.state_dict().items()}
     encoder.load_state_dict(dict(weights), strict=True)
     for key, value in encoder.state_dict().items():
@@ -95,19 +113,23 @@ def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):
 
 
 def test_shared_decoder_layers_are_those_of_the_encoder(tmp_path, caplog):
-    """Fine-tuning takes the encoder; an MLM can be continued so."""
+    """Fine-tuning takes the encoder, and an MLM can be continued with shared layers."""
     caplog.set_level(logging.INFO)
     state = state_of(share_decoder_layers=True)
     shared = load_model(save(state, tmp_path / "shared.pt"), DICTIONARY)
-    assert not shared.training and shared.decoder is None and shared.lm_head is not None
+    assert not shared.training
+    assert shared.decoder is None
+    assert shared.lm_head is not None
     assert shared.state_dict().keys() == state["model"].keys()
-    MaeLmModel(shared.cfg, DICTIONARY, pretraining=False).load_state_dict(dict(state["model"]), strict=True)
+    encoder = MaeLmModel(shared.cfg, DICTIONARY, pretraining=False)
+    encoder.load_state_dict(dict(state["model"]), strict=True)
     assert "lm_head of the checkpoint is not used" in caplog.text
     shared.load_state_dict(state_of(decoder_layers=0)["model"], strict=True)
 
 
 def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
-    with pytest.raises(FileNotFoundError, match="expected checkpoint_best.pt or checkpoint_last.pt, found nothing"):
+    message = "expected checkpoint_best.pt or checkpoint_last.pt, found nothing"
+    with pytest.raises(FileNotFoundError, match=message):
         find_checkpoint(tmp_path)
     for name in ["other.pt", "checkpoint_last.pt", "checkpoint_best.pt"]:
         (tmp_path / name).touch()

@@ -1,4 +1,7 @@
-"""A run resumes from the last checkpoint of its folder, or says in one line why not; files are whole or not there."""
+"""A run resumes from the last checkpoint of its folder, or says in one line why it does not.
+
+The files that it writes are complete, or not there.
+"""
 
 import os
 import re
@@ -33,23 +36,34 @@ def saved(run_of_five, tmp_path):
 
 
 @pytest.mark.parametrize("name, reason", [
-    ("flipped_bit", "checksum"), ("empty", "it is empty"), ("zeros", "its end"), ("flipped_bit_in_the_directory", ""),
-    ("a_link_to_nowhere", "not found"), ("a_pipe", "found a pipe"), ("another_vocabulary", "another dict.txt"),
-    ("without_last_optimizer_state", "no state of the optimizer"), ("moments_of_three_numbers", "exp_avg has the"),
+    ("flipped_bit", "checksum"),
+    ("empty", "it is empty"),
+    ("zeros", "its end"),
+    ("flipped_bit_in_the_directory", ""),
+    ("a_link_to_nowhere", "not found"),
+    ("a_pipe", "found a pipe"),
+    ("another_vocabulary", "another dict.txt"),
+    ("without_last_optimizer_state", "no state of the optimizer"),
+    ("moments_of_three_numbers", "exp_avg has the"),
     ("a_link_to_itself", "found a link to itself"),
 ])  # fmt: skip
-def test_an_unusable_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(data, run_of_five, saved, name, reason):
+def test_an_unusable_last_checkpoint_is_kept_and_the_newest_of_an_interval_used(
+    data, run_of_five, saved, name, reason
+):
     spoil(saved / "checkpoint_last.pt", name)
     (saved / "checkpoint_1_3.pt.part").touch()
     printed = train(data, saved, *INTERVAL)
     (warning,) = [line for line in printed.splitlines() if "renamed to" in line]
-    assert f"{saved}/checkpoint_last.pt: " in warning and reason in warning
+    assert f"{saved}/checkpoint_last.pt: " in warning
+    assert reason in warning
     assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in printed
     assert os.path.lexists(saved / "checkpoint_last.pt.unusable")
     assert_same_weights(saved, run_of_five, 0)
 
 
-def test_checkpoints_of_another_run_beside_a_damaged_one_are_passed_over(data, run_of_five, saved, tmp_path):
+def test_checkpoints_of_another_run_beside_a_damaged_one_are_passed_over(
+    data, run_of_five, saved, tmp_path
+):
     """Nothing takes the place of the last checkpoint before the run has accepted it."""
     train(data, tmp_path / "other", "--encoder-layers", 1, "--max-update", 1)
     shutil.copy(tmp_path / "other/checkpoint_last.pt", saved / "checkpoint_1_30.pt")
@@ -64,16 +78,23 @@ def test_checkpoints_of_another_run_beside_a_damaged_one_are_passed_over(data, r
     assert_same_weights(saved, run_of_five, 0)
 
 
-def test_checkpoints_whose_place_is_in_other_data_are_passed_over(data, run_of_five, saved, tmp_path):
-    """Another seed draws an epoch in another order; the names of some checkpoints say another number of updates."""
+def test_checkpoints_whose_place_is_in_other_data_are_passed_over(
+    data, run_of_five, saved, tmp_path
+):
+    """One is of another seed, whose epochs have another order.
+
+    Another one has a name with a wrong number of updates.
+    """
     train(data, tmp_path / "other", "--seed", 2, "--max-update", 3)
     shutil.copy(tmp_path / "other/checkpoint_last.pt", saved / "checkpoint_1_3.pt")
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_30.pt")
     (saved / "checkpoint_1_4.pt").unlink()
     spoil(saved / "checkpoint_last.pt", "empty")
     printed = train(data, saved, *INTERVAL)
-    assert f"{saved}/checkpoint_1_3.pt: its place within epoch 1 is in other data, or in another order" in printed
-    assert f"{saved}/checkpoint_1_30.pt: its name says update 30, and it is of update 2" in printed
+    of_other_data = "its place within epoch 1 is in other data, or in another order"
+    assert f"{saved}/checkpoint_1_3.pt: {of_other_data}" in printed
+    wrong_name = "its name says update 30, and it is of update 2"
+    assert f"{saved}/checkpoint_1_30.pt: {wrong_name}" in printed
     assert f"Loaded checkpoint {saved}/checkpoint_1_2.pt" in printed
     assert (saved / "checkpoint_1_3.pt.unusable").exists()
     assert (saved / "checkpoint_1_30.pt.unusable").exists()
@@ -81,7 +102,7 @@ def test_checkpoints_whose_place_is_in_other_data_are_passed_over(data, run_of_f
 
 
 def test_data_that_no_checkpoint_is_of_are_named_once(data, saved, tmp_path):
-    """All checkpoints are refused for one reason: it is no fault of theirs, and they stay."""
+    """All checkpoints are refused for one reason, which is not their fault, so they are kept."""
     damaged = shutil.copytree(data, tmp_path / "data")
     os.truncate(damaged / "train.bin", 10)
     before = sorted(saved.iterdir())
@@ -104,7 +125,7 @@ def test_a_run_whose_checkpoints_have_a_suffix_resumes(data, run_of_five, tmp_pa
 
 
 def test_a_whole_last_checkpoint_is_used_and_nothing_else_is_looked_at(data, saved):
-    """Rewinding works, and files of other runs, with more updates or of other contents, do not matter."""
+    """An earlier checkpoint may take its place, and other files do not matter."""
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
     for name in ["checkpoint_best.pt", "checkpoint_1_1.pt", "checkpoint_pretrained.pt"]:
         (saved / name).unlink(missing_ok=True)
@@ -113,20 +134,23 @@ def test_a_whole_last_checkpoint_is_used_and_nothing_else_is_looked_at(data, sav
     assert updates(saved) == 3
 
 
-def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_has_left(data, saved):
+def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_has_left(
+    data, saved
+):
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_last.pt")
-    left = (saved / "checkpoint_1_4.pt").read_bytes()
+    later = (saved / "checkpoint_1_4.pt").read_bytes()
     keep = ["--save-interval-updates", 1, "--keep-interval-updates", 1, "--max-update", 3]
     assert f"renamed the later {saved}/checkpoint_1_4.pt to" in train(data, saved, *keep)
-    assert sorted(path.name for path in saved.glob("checkpoint_1*")) == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
-    assert (saved / "checkpoint_1_4.pt.left").read_bytes() == left
+    names = sorted(path.name for path in saved.glob("checkpoint_1*"))
+    assert names == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
+    assert (saved / "checkpoint_1_4.pt.left").read_bytes() == later
     spoil(saved / "checkpoint_last.pt", "cut_in_half")
     assert "Loaded checkpoint" in train(data, saved, *keep)
     assert updates(saved) == 3
 
 
 def test_an_explicit_restore_file_is_checked_wherever_it_is(data, saved):
-    """Also under the name of the last checkpoint of the folder."""
+    """Also if it is the last checkpoint of the folder."""
     path = saved / "checkpoint_last.pt"
     spoil(path, "another_vocabulary")
     before = path.read_bytes()
@@ -148,27 +172,31 @@ def test_a_last_checkpoint_that_nothing_renews_is_the_last_choice(data, tmp_path
     train(data, tmp_path, "--max-update", 2)
     options = ["--no-last-checkpoints", "--save-interval-updates", 2]
     train(data, tmp_path, *options, "--max-update", 4)
-    assert f"Loaded checkpoint {tmp_path}/checkpoint_1_4.pt" in train(data, tmp_path, *options, "--max-update", 5)
+    printed = train(data, tmp_path, *options, "--max-update", 5)
+    assert f"Loaded checkpoint {tmp_path}/checkpoint_1_4.pt" in printed
 
 
 def test_the_number_in_a_name_is_checked_when_the_optimizer_begins_anew(data, saved):
     shutil.copy(saved / "checkpoint_1_2.pt", saved / "checkpoint_1_30.pt")
     spoil(saved / "checkpoint_last.pt", "empty")
-    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in train(data, saved, *INTERVAL, "--reset-optimizer")
+    printed = train(data, saved, *INTERVAL, "--reset-optimizer")
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in printed
 
 
 def test_a_missing_last_checkpoint(data, saved, tmp_path):
-    """The newest of an interval takes its place, also in a run that began with --finetune-from-model."""
+    """The newest of an interval takes its place, also in a run with --finetune-from-model."""
     start = shutil.copy(saved / "checkpoint_best.pt", tmp_path / "start.pt")
     (saved / "checkpoint_last.pt").unlink()
     copy = shutil.copytree(saved, tmp_path / "copy")
-    assert f"Loaded checkpoint {copy}/checkpoint_1_4.pt" in train(data, copy, "--finetune-from-model", start)
-    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in train(data, saved, "--max-update", 5)
+    printed = train(data, copy, "--finetune-from-model", start)
+    assert f"Loaded checkpoint {copy}/checkpoint_1_4.pt" in printed
+    printed = train(data, saved, "--max-update", 5)
+    assert f"Loaded checkpoint {saved}/checkpoint_1_4.pt" in printed
     assert updates(saved) == 5
 
 
 def test_a_run_never_starts_anew_over_checkpoints(data, saved):
-    """Where neither the last nor one of an interval is there to resume from."""
+    """Even where there is neither a last checkpoint nor one of an interval to resume from."""
     for path in [saved / "checkpoint_last.pt", *saved.glob("checkpoint_1_*.pt")]:
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
@@ -184,46 +212,54 @@ def test_without_a_last_checkpoint_of_its_own_a_run_goes_on_from_the_newest(data
     options = ["--no-last-checkpoints", *INTERVAL]
     for last, loaded in [(2, "No existing"), (4, "@ 2 updates"), (6, "@ 4 updates")]:
         assert loaded in train(data, tmp_path, *options, "--max-update", last)
-    assert sorted(path.name for path in tmp_path.glob("*_1_*")) == [f"checkpoint_1_{update}.pt" for update in [2, 4, 6]]
+    names = sorted(path.name for path in tmp_path.glob("*_1_*"))
+    assert names == ["checkpoint_1_2.pt", "checkpoint_1_4.pt", "checkpoint_1_6.pt"]
     assert not (tmp_path / "checkpoint_last.pt").exists()
 
 
 def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
     (saved / "checkpoint_best.pt").unlink()
     train(data, saved, "--max-update", 6, "--disable-validation")
-    assert checkpoint(saved, "checkpoint_best.pt")["optimizer_history"][-1]["num_updates"] == 5
+    best = checkpoint(saved, "checkpoint_best.pt")
+    assert best["optimizer_history"][-1]["num_updates"] == 5
 
 
 def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):
-    restore = ["--restore-file", saved / "checkpoint_1_2.pt"]
+    second = saved / "checkpoint_1_2.pt"
     (saved / "checkpoint_best.pt").unlink()
     shutil.copy(saved / "checkpoint_last.pt", saved / "its_best.pt")
     train(data, tmp_path / "other", "--restore-file", saved / "its_best.pt", "--max-update", 6)
-    assert not (saved / "checkpoint_best.pt").exists()  # the folder of another run stays as it is
-    assert "@ 2 updates" in train(data, saved, *restore, "--max-update", 3)
+    # The folder of another run stays as it is.
+    assert not (saved / "checkpoint_best.pt").exists()
+    assert "@ 2 updates" in train(data, saved, "--restore-file", second, "--max-update", 3)
     assert updates(saved) == 3
-    spoil(saved / "checkpoint_1_2.pt", "flipped_bit")
-    error = refused(data, *TINY, "--save-dir", saved, *restore)
-    assert f"{restore[1]}: damaged: the checksum" in error and updates(saved) == 3
+    spoil(second, "flipped_bit")
+    error = refused(data, *TINY, "--save-dir", saved, "--restore-file", second)
+    assert f"{second}: damaged: the checksum" in error
+    assert updates(saved) == 3
 
 
 def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     names = sorted(path.name for path in saved.glob("checkpoint*.pt"))
     for path in saved.glob("checkpoint*.pt"):
         spoil(path, "cut_in_half")
-    for _ in range(2):  # what is damaged is not taken for missing the second time
+    for _ in range(2):  # The second time, what is damaged must not be taken for missing.
         error = refused(data, *TINY, "--save-dir", saved)
         assert "no checkpoint of 3 can be resumed from: " in error
         assert "checkpoint_best.pt)" in error
         assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
     done = run("fairseq-validate", data, *VALIDATE, "--path", saved / "checkpoint_best.pt")
-    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
     assert f"error: {saved}/checkpoint_best.pt: damaged: its end is missing" in done.stdout
 
 
-UNUSABLE = {  # whole checkpoints by their names in hostile_files.py, and why no run resumes from them
-    "without_last_optimizer_state": "it has no state of the optimizer, so no run can resume from it",
+# Complete checkpoints by their names in hostile_files.py, and why no run resumes from them.
+UNUSABLE = {
+    "without_last_optimizer_state": (
+        "it has no state of the optimizer, so no run can resume from it"
+    ),
     "no_number_of_updates": "its number of updates is missing",
     "many_updates": "num_updates: found 1000000000000000000000000000000 must be from 0 to",
     "epoch_0": "train_iterator: epoch: found 0 must be from 1 to",
@@ -235,7 +271,9 @@ UNUSABLE = {  # whole checkpoints by their names in hostile_files.py, and why no
     "a_loss_that_is_a_text": "val_loss: found '5', expected a number",
     "labels_that_are_numbers": "labels: item 1: found 1, expected a text",
     "a_form_of_another_type": "form: found a list of 1, expected a list of 4",
-    "a_form_of_an_unknown_metric": "form: item 4: item 1: found 'nope', expected one of accuracy, f1, matthews",
+    "a_form_of_an_unknown_metric": (
+        "form: item 4: item 1: found 'nope', expected one of accuracy, f1, matthews"
+    ),
     "moments_of_three_numbers": "state of weight 0: exp_avg has the shape (3,), expected (33, 32)",
     "moments_that_are_a_text": "state of weight 0: exp_avg_sq has the shape none, expected",
     "steps_that_differ": "steps with its weights",
@@ -246,14 +284,18 @@ UNUSABLE = {  # whole checkpoints by their names in hostile_files.py, and why no
     "updates_that_are_a_text": "num_updates: found '5', expected a whole number",
     "an_iterator_that_is_a_list": "train_iterator: found a list, expected an object",
     "weights_that_are_numbers": "not a checkpoint of MAE-LM",
-    "a_weight_that_is_not_finite": "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity",
+    "a_weight_that_is_not_finite": (
+        "weight 'encoder.layers.0.ffn.0.weight' contains NaN or infinity"
+    ),
     "an_optimizer_of_other_sizes": "the run cannot resume from it",
     "an_optimizer_of_fp16": "the run was with fp16 and is without: keep the same precision",
 }
 
 
-def test_whole_checkpoints_from_which_no_run_resumes_are_refused_and_stay(data, run_of_five, tmp_path):
-    """Each in its turn: what one has left in the trainer hides nothing from the next."""
+def test_whole_checkpoints_from_which_no_run_resumes_are_refused_and_stay(
+    data, run_of_five, tmp_path
+):
+    """One run tries them all: what one leaves in the trainer hides no fault of the next."""
     paths = {}
     for update, name in enumerate(UNUSABLE, start=10):
         state = checkpoint(run_of_five)
@@ -266,25 +308,37 @@ def test_whole_checkpoints_from_which_no_run_resumes_are_refused_and_stay(data, 
     before = {path.name: path.read_bytes() for path in paths.values()}
     error = refused(data, *TINY, "--save-dir", tmp_path)
     assert f"no checkpoint of {len(paths)} can be resumed from: " in error
-    reasons = dict(re.findall(r"(\S+/checkpoint_1_\d+\.pt): (.*?)(?=; \S+/checkpoint_1_\d+\.pt: |$)", error))
-    wrong = {name: reasons.get(str(path)) for name, path in paths.items() if UNUSABLE[name] not in reasons[str(path)]}
+    path_pattern = r"\S+/checkpoint_1_\d+\.pt"
+    reasons = dict(re.findall(rf"({path_pattern}): (.*?)(?=; {path_pattern}: |$)", error))
+    wrong = {}
+    for name, path in paths.items():
+        if UNUSABLE[name] not in reasons[str(path)]:
+            wrong[name] = reasons[str(path)]
     assert wrong == {}
     assert {path.name: path.read_bytes() for path in tmp_path.glob("checkpoint*")} == before
 
 
+OTHER_OPTIMIZER = "--optimizer was adam and is torch_adamw: use the same, or add"
+OTHER_SCHEDULER = "--lr-scheduler was polynomial_decay and is inverse_sqrt"
+OTHER_LAYERS = "--share-decoder-layers False in the checkpoint, True here"
+
+
 @pytest.mark.parametrize("options, message", [
-    (["--optimizer", "torch_adamw"], "--optimizer was adam and is torch_adamw: use the same, or add"),
-    (["--lr-scheduler", "inverse_sqrt"], "--lr-scheduler was polynomial_decay and is inverse_sqrt"),
-    (["--share-decoder-layers"], "--share-decoder-layers False in the checkpoint, True here"),
+    (["--optimizer", "torch_adamw"], OTHER_OPTIMIZER),
+    (["--lr-scheduler", "inverse_sqrt"], OTHER_SCHEDULER),
+    (["--share-decoder-layers"], OTHER_LAYERS),
 ])  # fmt: skip
-def test_a_checkpoint_of_a_run_with_other_components_is_refused_and_stays(data, saved, options, message):
+def test_a_checkpoint_of_a_run_with_other_components_is_refused_and_stays(
+    data, saved, options, message
+):
     last = saved / "checkpoint_last.pt"
     for path in saved.glob("checkpoint_1_*.pt"):
         path.unlink()
-    before, tiny = last.read_bytes(), TINY
+    before = last.read_bytes()
+    tiny = TINY
     if "--lr-scheduler" in options:
-        at = TINY.index("--total-num-update")
-        tiny = [*TINY[:at], *TINY[at + 2 :]]
+        place = TINY.index("--total-num-update")
+        tiny = [*TINY[:place], *TINY[place + 2 :]]
     error = refused(data, *tiny, *options, "--save-dir", saved)
     assert f"{last}: " in error
     assert message in error
@@ -299,24 +353,30 @@ def test_the_optimizer_may_begin_anew(data, saved):
 
 
 def test_starting_points(data, saved, tmp_path):
-    """They must be files outside the save folder, and a run that has a checkpoint of its own resumes without them."""
+    """They must be files outside the save folder.
+
+    A run that has a checkpoint of its own resumes without them.
+    """
     start = saved.rename(tmp_path / "start")
-    option = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
-    assert f"--finetune-from-model {tmp_path}/nosuch.pt does not exist" in refused(*option, tmp_path / "nosuch.pt")
-    assert f"--finetune-from-model {start} is a folder" in refused(*option, start)
-    (tmp_path / "link.pt").symlink_to(start / "checkpoint_best.pt")
-    for inside in [start / "checkpoint_best.pt", tmp_path / "link.pt"]:
-        inside = [data, *TINY, "--save-dir", start, "--finetune-from-model", inside]
-        assert "the run would overwrite what it starts from" in refused(*inside)
+    command = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
+    missing = tmp_path / "nosuch.pt"
+    assert f"--finetune-from-model {missing} does not exist" in refused(*command, missing)
+    assert f"--finetune-from-model {start} is a folder" in refused(*command, start)
+    best, link = start / "checkpoint_best.pt", tmp_path / "link.pt"
+    link.symlink_to(best)
+    command = [data, *TINY, "--save-dir", start, "--finetune-from-model"]
+    for path in [best, link]:
+        assert "the run would overwrite what it starts from" in refused(*command, path)
     arguments = ["--finetune-from-model", start / "checkpoint_last.pt", "--decoder-layers", 2]
     printed = train(data, tmp_path / "run", *arguments)
-    assert "decoder is newly initialised" in printed  # that of the checkpoint has one layer
+    assert "decoder is newly initialised" in printed  # The decoder of the checkpoint has one layer.
     shutil.rmtree(start)
     train(data, tmp_path / "run", "--max-update", 6, *arguments)
     assert updates(tmp_path / "run") == 6
 
 
-# A --user-dir that is the plugin's, and is killed when the checkpoint with a certain name is about to get it.
+# A --user-dir that imports the plugin, and kills the process when a checkpoint is about to get a
+# certain name.
 TRAP = """
 import os, signal, sys
 import maelm_fairseq.plugin
@@ -329,7 +389,8 @@ sys.addaudithook(audit)
 """
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])  # one is copied, one saved
+# The first one is written as a copy, the second one is saved.
+@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])
 def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tmp_path, name):
     plugin = tmp_path / "plugin_with_trap"
     plugin.mkdir()
@@ -343,7 +404,7 @@ def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tm
     for path in save.glob("checkpoint*.pt"):
         reading.read_file(path)
     if name == "checkpoint_1_4.pt":
-        assert updates(save) == 4  # the last checkpoint is written first
+        assert updates(save) == 4  # The last checkpoint is written first.
     train(data, save, *INTERVAL)
     assert not list(save.glob(".checkpoint*.partial"))
     assert_same_weights(save, run_of_five, 0)
@@ -360,32 +421,47 @@ cli_main()
 
 
 def test_a_full_disk(data, saved):
-    before, last = checkpoint(saved)["optimizer_history"], saved / "checkpoint_last.pt"
+    last = saved / "checkpoint_last.pt"
+    before = checkpoint(saved)["optimizer_history"]
     options = [data, *TINY, "--save-dir", saved, "--max-update", 7]
     done = run("python", "-c", LIMITED, last.stat().st_size // 2, *options)
-    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
-    error = "error: the checkpoint of update 7 cannot be written (File too large); the same command resumes from"
-    assert f"{error} {last}" in done.stdout
-    assert checkpoint(saved)["optimizer_history"] == before and not list(saved.glob(".checkpoint*.partial"))
+    assert done.returncode == 1, done.stdout[-3000:]
+    assert "Traceback" not in done.stdout, done.stdout[-3000:]
+    error = "error: the checkpoint of update 7 cannot be written (File too large)"
+    assert f"{error}; the same command resumes from {last}" in done.stdout
+    assert checkpoint(saved)["optimizer_history"] == before
+    assert not list(saved.glob(".checkpoint*.partial"))
 
 
 def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
-    arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1, "--save-dir", tmp_path]
-    error = refused(data, *TINY, *arguments, "--max-update", 9)
-    assert "not finite after update" in error and "a lower --lr" in error
-    assert "the same command resumes from" in error and not (tmp_path / "crash.pt").exists()
+    arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1]
+    error = refused(data, *TINY, *arguments, "--max-update", 9, "--save-dir", tmp_path)
+    assert "not finite after update" in error
+    assert "a lower --lr" in error
+    assert "the same command resumes from" in error
+    assert not (tmp_path / "crash.pt").exists()
+
+
+# fairseq-train, which first prints the id of its process.
+WITH_ID = """
+import os
+print(os.getpid(), flush=True)
+from fairseq_cli.train import cli_main
+cli_main()
+"""
 
 
 def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
     options = [data, *TINY, "--save-dir", tmp_path]
-    tells = "import os; print(os.getpid(), flush=True); from fairseq_cli.train import cli_main; cli_main()"
     first = subprocess.Popen(
-        command("python", "-c", tells, *options, "--max-update", 0, "--num-workers", 2),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        command("python", "-c", WITH_ID, *options, "--max-update", 0, "--num-workers", 2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     process = int(first.stdout.readline())
     next(line for line in first.stdout if "train_inner" in line)
     assert f"in use by another run, process {process} on" in refused(*options)
     os.kill(process, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
-    train(data, tmp_path)  # the lock has ended with the process
+    train(data, tmp_path)  # The lock has ended with the process.

@@ -1,4 +1,4 @@
-"""Compiled layers: equal to those that are not, without graph breaks, and compiled once for each shape."""
+"""Compiled layers compute what others do, without graph breaks, and are compiled once a shape."""
 
 import pytest
 import torch
@@ -33,7 +33,8 @@ def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path
     setting = Setting(tmp_path, lengths, **options)
     names = list(setting.model.state_dict())
     loss, gradients = loss_and_gradients(setting)
-    setting.model.compile_layers(backend="aot_eager", fullgraph=True)  # as traced for a compiler, without one
+    # This backend traces as for a compiler, and runs the graph without one.
+    setting.model.compile_layers(backend="aot_eager", fullgraph=True)
     compiled_loss, compiled_gradients = loss_and_gradients(setting)
     assert list(setting.model.state_dict()) == names
     torch.testing.assert_close(compiled_loss, loss, rtol=1e-12, atol=0)
@@ -41,7 +42,7 @@ def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path
 
 
 def test_layers_of_one_shape_are_compiled_once(tmp_path):
-    """The last layer of the encoder's and the decoder's differ in their streams; the head is a graph of its own."""
+    """The encoder's last layer and the decoder's differ in their streams; the head is one graph."""
     setting = Setting(tmp_path, "equal", **DECODER)
     counter = CompileCounterWithBackend("aot_eager")
     setting.model.compile_layers(backend=counter)
@@ -53,7 +54,7 @@ def test_layers_of_one_shape_are_compiled_once(tmp_path):
 
 
 def test_more_shapes_than_pytorch_compiles_by_itself_are_no_error(tmp_path):
-    """Such as of training and validation, and of the last batches of epochs."""
+    """Such as the shapes of training and validation, and those of the last batches of epochs."""
     setting = Setting(tmp_path, "equal", encoder_layers=1, decoder_layers=1)
     setting.model.compile_layers(backend="eager")
     with torch.no_grad():
@@ -66,14 +67,21 @@ def test_more_shapes_than_pytorch_compiles_by_itself_are_no_error(tmp_path):
 
 
 def test_a_run_with_compiled_layers_saves_the_weights_of_any_other(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # to compile takes most of a minute
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # Compiling takes most of a minute.
     train(data, tmp_path, "--sample-break-mode", "none", "--compile-layers", "--max-update", 2)
     assert "@ 2 updates" in train(data, tmp_path, "--sample-break-mode", "none", "--max-update", 3)
 
 
+NEEDED = (
+    "--compile-layers needs --sample-break-mode none, whose blocks have one length; "
+    "it is complete_doc"
+)
+FADE = "--sample-break-mode none --encoder-mask-fade-updates 3"
+
+
 @pytest.mark.parametrize("options, message", [
-    ("", "--compile-layers needs --sample-break-mode none, whose blocks have one length; it is complete_doc"),
-    ("--sample-break-mode none --encoder-mask-fade-updates 3", "contradicts --encoder-mask-fade-updates 3"),
+    ("", NEEDED),
+    (FADE, "contradicts --encoder-mask-fade-updates 3"),
 ])  # fmt: skip
 def test_inputs_of_many_shapes_are_refused(data, tmp_path, options, message):
     error = refused(data, *TINY, "--save-dir", tmp_path, "--compile-layers", *options.split())

@@ -9,7 +9,9 @@ from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, random_mask, st
 from maelm_fairseq.streams import Stream
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
-PRECISIONS = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+PRECISIONS = pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +27,14 @@ def tensors(dtype=torch.float64):
 
 
 def by_kernel(query, key_value, bias, dropout=0.0):
-    return stream_attention(query, key_value, [Stream(query.size(1), key_value.size(1), bias)], dropout)
+    stream = Stream(query.size(1), key_value.size(1), bias)
+    return stream_attention(query, key_value, [stream], dropout)
 
 
 def by_pytorch(query, key_value, bias):
+    q = query.transpose(1, 2)
     k, v = key_value.permute(2, 0, 3, 1, 4)
-    return F.scaled_dot_product_attention(query.transpose(1, 2), k, v, attn_mask=bias).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2)
 
 
 def results(function, inputs):
@@ -42,12 +46,13 @@ def results(function, inputs):
 
 
 def assert_close(ours, theirs, dtype, tolerance):
-    for one, other in zip(ours, theirs):
-        assert one.dtype == dtype
-        assert (one.double() - other).norm() < tolerance * other.norm()
+    for our_tensor, their_tensor in zip(ours, theirs):
+        assert our_tensor.dtype == dtype
+        assert (our_tensor.double() - their_tensor).norm() < tolerance * their_tensor.norm()
 
 
-@pytest.mark.parametrize("matrices", [1, 4, 2 * H, B * H])  # in a chunk: one head, some heads, sequences, all
+# A chunk holds one head, some heads, the heads of some sequences, or all.
+@pytest.mark.parametrize("matrices", [1, 4, 2 * H, B * H])
 @PRECISIONS
 def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, monkeypatch):
     monkeypatch.setattr(cpu_kernels, "CHUNK_SIZE", matrices * Q * T)
@@ -56,12 +61,15 @@ def test_values_and_gradients_agree_with_pytorch(matrices, dtype, tolerance, mon
     ours = results(lambda *x: by_kernel(*x) * scale, inputs)
     theirs = results(lambda *x: by_pytorch(*x) * scale.double(), [x.double() for x in inputs])
     assert_close(ours, theirs, dtype, tolerance)
-    assert not ours[2][:, -2:].any() and not ours[3][..., -2:].any()
+    # Padding has no gradient, neither of keys and values nor of the bias.
+    assert not ours[2][:, -2:].any()
+    assert not ours[3][..., -2:].any()
 
 
 def test_the_bias_is_learned_in_chunks_and_may_have_any_shape():
     query, key_value, bias, _ = tensors()
-    assert "ChunkedAttention" in by_kernel(query, key_value, bias.requires_grad_()).grad_fn.name()
+    output = by_kernel(query, key_value, bias.requires_grad_())
+    assert "ChunkedAttention" in output.grad_fn.name()
     shared = bias.detach()[:, :1].clone()
     theirs = by_pytorch(query, key_value, shared)
     for bias in [shared, shared.requires_grad_()]:
@@ -74,12 +82,15 @@ def test_streams_attend_to_rows_of_their_own():
     *inputs, _ = tensors()
 
     def together(query, key_value, bias):
-        streams = [Stream(2, 4, bias[:, :, :2, :4]), Stream(0, 3, bias[:, :, :0, :3]), Stream(3, 7, bias[:, :, 2:])]
-        return stream_attention(query, key_value, streams)
+        first = Stream(2, 4, bias[:, :, :2, :4])
+        empty = Stream(0, 3, bias[:, :, :0, :3])
+        second = Stream(3, 7, bias[:, :, 2:])
+        return stream_attention(query, key_value, [first, empty, second])
 
     def apart(query, key_value, bias):
-        parts = [by_pytorch(query[:, :2], key_value[:, :4], bias[:, :, :2, :4])]
-        return torch.cat([*parts, by_pytorch(query[:, 2:], key_value, bias[:, :, 2:])], dim=1)
+        first = by_pytorch(query[:, :2], key_value[:, :4], bias[:, :, :2, :4])
+        second = by_pytorch(query[:, 2:], key_value, bias[:, :, 2:])
+        return torch.cat([first, second], dim=1)
 
     torch.testing.assert_close(results(together, inputs), results(apart, inputs))
 
@@ -93,8 +104,9 @@ def test_gradients_with_dropout_agree_with_finite_differences(monkeypatch):
         return ChunkedAttention.apply(query, key_value, 0.3, bias[:, :, 1:, :2], bias[:, :, :1])
 
     query, key_value, bias, _ = tensors()
-    few = [query[:2, :, :3], key_value[:2, :, :, :3], bias[:2, :3]]  # of the sequences and heads
-    assert torch.autograd.gradcheck(attention, [x.clone().requires_grad_() for x in few])
+    # Two sequences and three heads are enough.
+    inputs = [query[:2, :, :3], key_value[:2, :, :, :3], bias[:2, :3]]
+    assert torch.autograd.gradcheck(attention, [x.clone().requires_grad_() for x in inputs])
 
 
 def test_attention_dropout_keeps_the_expectation():
@@ -110,16 +122,21 @@ def test_attention_dropout_keeps_the_expectation():
 def test_a_random_mask_has_its_probability_and_the_seed_of_pytorch():
     mask = random_mask(torch.Size([3, 333, 1001]), 0.9)
     n = mask.numel()
-    assert mask.dtype == torch.bool and mask.shape == (3, 333, 1001)
+    assert mask.dtype == torch.bool
+    assert mask.shape == (3, 333, 1001)
     assert abs(mask.double().mean() - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
-    for dim in range(3):  # neighbours are independent
-        a, b = mask.narrow(dim, 0, mask.size(dim) - 1), mask.narrow(dim, 1, mask.size(dim) - 1)
-        assert abs((a & b).double().mean() - 0.81) < 4 * (0.81 * 0.19 / n) ** 0.5 + 1e-3
+    for dim in range(3):  # Neighbours are independent.
+        before = mask.narrow(dim, 0, mask.size(dim) - 1)
+        after = mask.narrow(dim, 1, mask.size(dim) - 1)
+        assert abs((before & after).double().mean() - 0.81) < 4 * (0.81 * 0.19 / n) ** 0.5 + 1e-3
     other = random_mask(mask.shape, 0.9)
     torch.manual_seed(1)
-    assert torch.equal(random_mask(mask.shape, 0.9), mask) and not torch.equal(other, mask)
-    assert random_mask(torch.Size([100]), 1 - 1e-6).all()  # which 16 bits cannot tell from 1
-    assert random_mask(torch.Size([8, 0, 32]), 0.9).shape == (8, 0, 32)  # no position is left out of the encoder
+    assert torch.equal(random_mask(mask.shape, 0.9), mask)
+    assert not torch.equal(other, mask)
+    # 16 bits cannot tell this probability from 1.
+    assert random_mask(torch.Size([100]), 1 - 1e-6).all()
+    # A dimension is empty when the encoder has all positions.
+    assert random_mask(torch.Size([8, 0, 32]), 0.9).shape == (8, 0, 32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -128,7 +145,9 @@ def test_dropout_scales_what_it_keeps(dtype):
     y = Dropout(0.3)(x)
     y.sum().backward()
     kept = y != 0
-    assert y.dtype == dtype and 0.5 < kept.double().mean() < 0.9
+    assert y.dtype == dtype
+    assert 0.5 < kept.double().mean() < 0.9
     assert torch.equal(y, torch.where(kept, x / 0.7, 0))
     assert torch.equal(x.grad, torch.where(kept, torch.ones_like(x) / 0.7, 0))
-    assert Dropout(0.3).eval()(x) is x and torch.equal(Dropout(0.0)(x), x)
+    assert Dropout(0.3).eval()(x) is x
+    assert torch.equal(Dropout(0.0)(x), x)

@@ -1,4 +1,7 @@
-"""data-prep/: the real programs on generated text; their output is read back with fairseq and sentencepiece."""
+"""data-prep/: the real programs on generated text.
+
+Their output is read back with fairseq and sentencepiece.
+"""
 
 import concurrent.futures
 import gzip
@@ -32,15 +35,23 @@ PREP = str(ROOT / "data-prep")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
-    ["one" + LINE_SEPARATOR + "line", "next" + NEXT_LINE + "line", "vertical\x0btab form\x0cfeed file\x1cseparator"],
+    [
+        "one" + LINE_SEPARATOR + "line",
+        "next" + NEXT_LINE + "line",
+        "vertical\x0btab form\x0cfeed file\x1cseparator",
+    ],
     ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "old\rmac"],
     ["long " + "ever onward " * 20000],
 ]
 
 
 def write(path, documents, end="\n", last=True):
-    text = (end + end).join(end.join(document) for document in documents) + (end + end if last else "")
-    path.write_bytes(gzip.compress(text.encode("utf-8")) if path.suffix == ".gz" else text.encode("utf-8"))
+    """Writes documents with blank lines between them and, if `last`, after the last one."""
+    text = (end + end).join(end.join(document) for document in documents)
+    if last:
+        text += end + end
+    content = text.encode("utf-8")
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
@@ -50,22 +61,27 @@ def text(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text") / "-odd \"na'me $HOME *"
     folder.mkdir()
     train = [documents(300, 1), documents(200, 2), UNUSUAL]
-    valid = [documents(30, 3)]
+    valid = documents(30, 3)
     first = write(folder / "first.txt", train[0], last=False)
     # A byte order mark and four different blank lines at the start; no end of line at the end.
-    first.write_bytes(b"\xef\xbb\xbf\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n" + first.read_bytes())
+    blank_lines = b"\n \n\t\r\n" + ZERO_WIDTH.encode() + b"\n"
+    first.write_bytes(b"\xef\xbb\xbf" + blank_lines + first.read_bytes())
+    second = write(folder / "second.txt.gz", train[1], "\r\n")
+    third = write(folder / "odd.txt", UNUSUAL)
     return {
-        "train": [first, write(folder / "second.txt.gz", train[1], "\r\n"), write(folder / "odd.txt", UNUSUAL)],
-        "valid": [write(folder / "valid.txt", valid[0])],
+        "train": [first, second, third],
+        "valid": [write(folder / "valid.txt", valid)],
         "train_documents": sum(train, []),
-        "valid_documents": valid[0],
+        "valid_documents": valid,
     }
 
 
-def arguments(text, dest, *more):
-    """Those of prepare.sh, with a list in parts."""
-    trains = [word for path in text["train"] for word in ("--train", path)]
-    return [*trains, "--valid", *text["valid"], "--dest", dest, *more]
+def arguments(text, dest, *options):
+    """The arguments of prepare.sh, with a --train for each of the files."""
+    trains = []
+    for path in text["train"]:
+        trains += ["--train", path]
+    return [*trains, "--valid", *text["valid"], "--dest", dest, *options]
 
 
 OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]
@@ -74,34 +90,43 @@ OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]
 @pytest.fixture(scope="module")
 def prepared(text):
     dest = text["valid"][0].parent / "data"
-    result = script("data-prep/prepare.sh", *arguments(text, dest, *OPTIONS), PYTHONPROFILEIMPORTTIME="1")
+    words = arguments(text, dest, *OPTIONS)
+    result = script("data-prep/prepare.sh", *words, PYTHONPROFILEIMPORTTIME="1")
     return {"dest": dest, "result": result}
 
 
 def documents_of(folder, split):
-    """The documents that fairseq reads, each with the blank line after it: lists of lists of token ids."""
+    """The documents that fairseq reads, each with the blank line after it.
+
+    A document is a list of lines, and a line is a list of token ids.
+    """
     dictionary = Dictionary.load(os.path.join(folder, "dict.txt"))
-    found = [[]]
+    read = [[]]
     for line in data_utils.load_indexed_dataset(os.path.join(folder, split), dictionary):
-        found[-1].append(line.tolist())
+        read[-1].append(line.tolist())
         if len(line) == 1:
-            found.append([])
-    assert found.pop() == []
-    return found
+            read.append([])
+    assert read.pop() == []
+    return read
 
 
 def test_data_are_byte_for_byte_what_fairseq_preprocess_writes(text, prepared, tmp_path):
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(prepared["dest"] / "sentencepiece.model"))
-    assert processor.encode("BADA Ku") == processor.encode("bada ku")  # the model itself lowercases
-    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    dest = prepared["dest"]
+    model = str(dest / "sentencepiece.model")
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    assert processor.encode("BADA Ku") == processor.encode(
+        "bada ku"
+    )  # The model itself lowercases.
     splits = {"train": "", "valid": ""}
     for split in splits:
         for document in text[split + "_documents"]:
-            lines = [" ".join(pieces[number] for number in processor.encode(line)) for line in document]
-            splits[split] += "\n".join(lines) + "\n\n"
-    binarize(tmp_path / "data", splits, prepared["dest"] / "dict.txt")
+            for line in document:
+                pieces = map(processor.id_to_piece, processor.encode(line))
+                splits[split] += " ".join(pieces) + "\n"
+            splits[split] += "\n"
+    by_fairseq = binarize(tmp_path / "data", splits, dest / "dict.txt")
     for name in ("train.bin", "train.idx", "valid.bin", "valid.idx"):
-        assert (prepared["dest"] / name).read_bytes() == (tmp_path / "data" / name).read_bytes(), name
+        assert (dest / name).read_bytes() == (by_fairseq / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("symbols, dtype", [(65500, np.uint16), (65501, np.uint32)])
@@ -111,56 +136,84 @@ def test_large_vocabularies_take_four_bytes_a_token(symbols, dtype):
 
 def test_an_index_larger_than_the_buffer(tmp_path, monkeypatch):
     monkeypatch.setattr(binarized, "BUFFER", 12)
-    sizes, path = np.arange(1, 21, dtype=np.int32) * 100_000_000, tmp_path / "data.idx"  # over 2**31 bytes
+    sizes = np.arange(1, 21, dtype=np.int32) * 100_000_000  # together over 2**31 bytes
+    path = tmp_path / "data.idx"
     with open(str(tmp_path / "sizes"), "w+b") as stream, open(str(path), "wb") as index:
         stream.write(sizes.tobytes())
         binarized.write_index(index, stream, np.uint16)
     read = MMapIndexedDataset.Index(str(path))
-    assert read.dtype == np.uint16 and read.sizes.tolist() == sizes.tolist()
-    assert read._pointers.tolist() == [0, *np.cumsum(2 * sizes.astype(np.int64))[:-1].tolist()]
+    assert read.dtype == np.uint16
+    assert read.sizes.tolist() == sizes.tolist()
+    ends = np.cumsum(2 * sizes.astype(np.int64))
+    assert read._pointers.tolist() == [0, *ends[:-1].tolist()]
 
 
 def snapshot(folder):
-    """Contents of the files of a folder, but for the log."""
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.suffix != ".log"}
+    """Contents of the files of a folder, except the log."""
+    paths = [path for path in Path(folder).iterdir() if path.suffix != ".log"]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def times(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
 
 def test_report_and_running_again(text, prepared):
-    output, lines = prepared["result"].stdout, sum(map(len, text["train_documents"]))
-    assert output.splitlines()[-1] == str(prepared["dest"])
-    assert f"{lines:,} with text" in output and "+ 1 that normalise to nothing" in output
-    read = json.loads((prepared["dest"] / "train.json").read_text(encoding="utf-8"))["input"]
-    assert read["lines"] == read["text_lines"] + read["blank_lines"] + read["lines_normalised_to_nothing"]
-    before = {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()}
-    again = script("data-prep/prepare.sh", *arguments(text, prepared["dest"], *OPTIONS))
-    assert again.stderr == "" and again.stdout == output
-    assert {path.name: path.stat().st_mtime_ns for path in prepared["dest"].iterdir()} == before
+    dest, output = prepared["dest"], prepared["result"].stdout
+    lines = sum(map(len, text["train_documents"]))
+    assert output.splitlines()[-1] == str(dest)
+    assert f"{lines:,} with text" in output
+    assert "+ 1 that normalise to nothing" in output
+    counts = json.loads((dest / "train.json").read_text(encoding="utf-8"))["input"]
+    kinds = ["text_lines", "blank_lines", "lines_normalised_to_nothing"]
+    assert counts["lines"] == sum(counts[kind] for kind in kinds)
+    before = times(dest)
+    again = script("data-prep/prepare.sh", *arguments(text, dest, *OPTIONS))
+    assert again.stderr == ""
+    assert again.stdout == output
+    assert times(dest) == before
 
 
-@pytest.mark.parametrize("held_out", [0, 7])
-def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
-    """Three shards of the same text, by three processes that start at once, as on three machines."""
-    dest = tmp_path / "data"
-    valid = ["--valid-documents", held_out] if held_out else ["--valid", *text["valid"]]
-    options = ["--train", *text["train"], *valid, "--dest", dest, *OPTIONS, "--workers", 1, "--shards", 3, "--shard"]
+def prepare_three_shards(dest, *options):
+    """Three processes start at once, as on three machines; returns the folders."""
+    options = ["--dest", dest, *options, *OPTIONS, "--workers", 1, "--shards", 3, "--shard"]
     with concurrent.futures.ThreadPoolExecutor() as machines:
         done = machines.map(lambda shard: script("data-prep/prepare.sh", *options, shard), range(3))
     folders = list(done)[-1].stdout.splitlines()[-1].split(":")
     assert folders == [str(dest / f"shard{number}") for number in range(3)]
-    whole = documents_of(prepared["dest"], "train")
-    assert len(whole) == len(text["train_documents"])
-    report = f"{len(whole):,} documents" + ", of which 7 are held out for validation" * bool(held_out)
-    assert report + "\n" in script("data-prep/check.py", dest).stdout
-    if held_out:  # at even intervals, each once, and nothing else is missing
-        numbers = [whole.index(document) for document in documents_of(folders[0], "valid")]
-        assert len(numbers) == 7 and np.abs(np.diff([*numbers, numbers[0] + len(whole)]) - len(whole) / 7).max() < 1
-        whole = [document for number, document in enumerate(whole) if number not in numbers]
-    else:
-        assert snapshot(folders[0])["valid.bin"] == snapshot(prepared["dest"])["valid.bin"]
+    return folders
+
+
+def check_shards(folders, documents, model):
+    """Shard n has every third document from document n on."""
     for number, folder in enumerate(folders):
-        assert documents_of(folder, "train") == whole[number::3]
+        assert documents_of(folder, "train") == documents[number::3]
         assert os.path.exists(os.path.join(folder, "valid.idx")) == (number == 0)
-        assert snapshot(folder)["sentencepiece.model"] == snapshot(prepared["dest"])["sentencepiece.model"]
+        assert snapshot(folder)["sentencepiece.model"] == model
+
+
+@pytest.mark.parametrize("held_out", [0, 7])
+def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
+    dest, reference = tmp_path / "data", snapshot(prepared["dest"])
+    valid = ["--valid-documents", held_out] if held_out else ["--valid", *text["valid"]]
+    folders = prepare_three_shards(dest, "--train", *text["train"], *valid)
+    expected = documents_of(prepared["dest"], "train")
+    count = len(expected)
+    assert count == len(text["train_documents"])
+    report = f"{count:,} documents"
+    if held_out:
+        report += ", of which 7 are held out for validation"
+    assert report + "\n" in script("data-prep/check.py", dest).stdout
+    if held_out:
+        # At even intervals, each once, and nothing else is missing.
+        numbers = [expected.index(document) for document in documents_of(folders[0], "valid")]
+        assert len(numbers) == 7
+        intervals = np.diff([*numbers, numbers[0] + count])
+        assert np.abs(intervals - count / 7).max() < 1
+        expected = [document for i, document in enumerate(expected) if i not in numbers]
+    else:
+        assert snapshot(folders[0])["valid.bin"] == reference["valid.bin"]
+    check_shards(folders, expected, reference["sentencepiece.model"])
 
 
 def test_the_sample_of_a_split_is_from_all_of_it():
@@ -168,42 +221,58 @@ def test_the_sample_of_a_split_is_from_all_of_it():
     for number in range(4000):
         shard.add(f"line {number}")
     sample = shard.finish().sample
-    assert len(sample) == 500 and sample == sorted(sample) and all(f"line {i}" == line for i, line in sample)
+    assert len(sample) == 500
+    assert sample == sorted(sample)
+    assert all(f"line {i}" == line for i, line in sample)
     counts, _ = np.histogram([place for place, _ in sample], 4, (0, 4000))
     assert np.abs(counts - 125).max() < 40
 
 
 def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(prepared, tmp_path):
-    """In the program and its workers; packages are found, but not the plugin, which is installed by a .pth file."""
+    """Nor do the workers. Packages can be imported, but not the plugin, which a .pth file adds."""
     runs = [prepared["result"].stderr]
+    packages = os.path.dirname(os.path.dirname(np.__file__))
+    environment = dict(os.environ, PYTHONPATH=packages)
     for program in ["check", "movie_reviews", "fetch_labelled"]:
         command = [sys.executable, "-S", "-X", "importtime", f"{PREP}/{program}.py", "--help"]
-        environment = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(np.__file__)))
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
         runs.append(done.stderr)
     for printed in runs:
         imported = set(re.findall(r"^import time:.*\| *(\S+)$", printed, re.M))
-        assert "maelm_fairseq.base.errors" in imported and not imported & {"torch", "fairseq"}
+        assert "maelm_fairseq.base.errors" in imported
+        assert not imported & {"torch", "fairseq"}
 
 
 def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
     """Recorded, printed as they are, and compared."""
     odd = os.fsencode(tmp_path) + b"/\xff\xfe ${x} [*] 'n\xc3\xa4me'"
     os.mkdir(odd)
-    shutil.copy(text["valid"][0], odd + b"/\xfftext")
+    raw, dest = odd + b"/\xfftext", odd + b"/data"
+    shutil.copy(text["valid"][0], raw)
     environment = dict(os.environ, PYTHON=sys.executable, PYTHONIOENCODING="utf-8:strict")
-    options = [b"--train", odd + b"/\xfftext", b"--valid", odd + b"/\xfftext", b"--dest", odd + b"/data"]
-    options += [b"--vocabulary", os.fsencode(prepared["dest"] / "sentencepiece.model"), b"--workers", b"1"]
+    model = os.fsencode(prepared["dest"] / "sentencepiece.model")
+    options = [b"--train", raw, b"--valid", raw, b"--dest", dest]
+    options += [b"--vocabulary", model, b"--workers", b"1"]
     for again in [False, True]:
         command = [f"{PREP}/prepare.sh", *options]
         done = subprocess.run(command, env=environment, capture_output=True, check=True)
-        assert done.stdout.splitlines()[-1] == odd + b"/data"
-        (*progress, warning) = sorted(done.stderr.splitlines(), key=lambda line: b"warning: " in line)
-        assert (progress == []) == again and warning.endswith(b"text: it is not held out")
-    twice = [f"{PREP}/prepare.sh", "--train", text["valid"][0], text["valid"][0], "--valid", text["train"][0]]
-    twice += ["--dest", tmp_path / "twice", "--vocab-size", "100"]
-    assert ": it counts again\n" in subprocess.run(twice, env=environment, capture_output=True, text=True).stderr
-    assert len(documents_of(os.fsdecode(odd + b"/data"), "train")) == len(text["valid_documents"])
+        assert done.stdout.splitlines()[-1] == dest
+        lines = done.stderr.splitlines()
+        (warning,) = [line for line in lines if b"warning: " in line]
+        assert (lines == [warning]) == again
+        assert warning.endswith(b"text: it is not held out")
+    assert len(documents_of(os.fsdecode(dest), "train")) == len(text["valid_documents"])
+
+
+def test_a_text_that_is_given_twice_is_warned_of(text, tmp_path):
+    raw = text["valid"][0]
+    done = script(
+        "data-prep/prepare.sh", "--train", raw, raw, "--valid", text["train"][0],
+        "--dest", tmp_path / "twice", "--vocab-size", 100,
+    )  # fmt: skip
+    assert ": it counts again\n" in done.stderr
 
 
 def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
@@ -213,7 +282,7 @@ def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
     assert "make install" in refused("data-prep/prepare.sh", "--help", PYTHON=str(bare))
 
 
-# Wrong input -------------------------------------------------------------------------------------------------------
+# Wrong input --------------------------------------------------------------------------------------
 
 
 PREPARE = "data-prep/prepare.py"
@@ -232,79 +301,111 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
-    assert "latin.txt: line 3" in message and "0xe9" in message and "byte 7" in message
+    assert "latin.txt: line 3" in message
+    assert "0xe9" in message
+    assert "byte 7" in message
     utf16 = "ab cd\n\nef gh\n".encode("utf-16-le")
     for name, content in [("utf16.txt", utf16), ("utf16.gz", gzip.compress(utf16))]:
-        assert "line 1 contains a null byte" in (message := error(name, content)) and "iconv -f UTF-16LE -t" in message
+        message = error(name, content)
+        assert "line 1 contains a null byte" in message
+        assert "iconv -f UTF-16LE -t" in message
     packed = gzip.compress(random.Random(1).randbytes(1000).hex().encode())
     assert "it is no text; unpack it" in error("text.xz", lzma.compress(packed))
     assert "cut.gz: corrupt gzip after line" in error("cut.gz", packed[:500])
-    assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in error("plain.txt.gz", b"not packed")
+    message = error("plain.txt.gz", b"not packed")
+    assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in message
 
 
-@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE", "UTF-8", "latin1"])
+ENCODINGS = ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE", "UTF-8", "latin1"]
+LINES = [
+    "plain words",
+    "caf\u00e9 au lait",
+    "\u4e00\u56db\u6c49\u5b57\u3002",
+    "\U0001f600 x",
+    "x\0 y",
+]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize(
-    "line", ["plain words", "caf\u00e9 au lait", "\u4e00\u56db\u6c49\u5b57\u3002", "\U0001f600 x", "x\0 y"]
-)
+@pytest.mark.parametrize("line", LINES)
 def test_text_in_another_encoding_is_refused_with_its_name(tmp_path, encoding, mark, line):
-    content, path = (mark + (line + "\n") * 2000).encode(encoding, "ignore"), tmp_path / "text"
-    path.write_bytes(content)
+    path = tmp_path / "text"
+    path.write_bytes((mark + (line + "\n") * 2000).encode(encoding, "ignore"))
     is_utf8 = encoding == "UTF-8" or (encoding == "latin1" and "\u00e9" not in line)
     if is_utf8 and "\0" not in line:
-        assert [text for _, text in read_lines(path)] == [line.encode(encoding, "ignore").decode()] * 2000
+        expected = line.encode(encoding, "ignore").decode()
+        assert [text for _, text in read_lines(path)] == [expected] * 2000
         return
-    with pytest.raises(UsageError, match=f"{path}: line 1 (is not UTF-8|contains a null byte)") as error:
+    message = f"{path}: line 1 (is not UTF-8|contains a null byte)"
+    with pytest.raises(UsageError, match=message) as error:
         list(read_lines(path))
-    assert (r"tr -d '\000'" if is_utf8 else f"iconv -f {encoding} -t UTF-8") in str(error.value)
+    remedy = r"tr -d '\000'" if is_utf8 else f"iconv -f {encoding} -t UTF-8"
+    assert remedy in str(error.value)
 
 
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
     text = dict(text, train=text["valid"])
-    options = [PREPARE, *arguments(text, tmp_path / "dest", "--only-vocabulary", "--vocab-size")]
-    assert "--vocab-size 2147483647: too large for this text; give at most" in refused(*options, 2**31 - 1)
-    assert "--vocab-size 9: too small for its characters; give at least 2" in refused(*options, 9, "--byte-fallback")
-    error = refused(*options[:-1])
+    command = [PREPARE, *arguments(text, tmp_path / "dest", "--only-vocabulary")]
+    error = refused(*command, "--vocab-size", 2**31 - 1)
+    assert "--vocab-size 2147483647: too large for this text; give at most" in error
+    error = refused(*command, "--vocab-size", 9, "--byte-fallback")
+    assert "--vocab-size 9: too small for its characters; give at least 2" in error
+    error = refused(*command)
+    assert "--vocab-size 8000: too large for this text; give at most" in error
     most = error.split()[-1]
-    assert "--vocab-size 8000: too large for this text; give at most" in error and most.isdigit()
-    script(*options, most)
-    assert len((tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")) == int(most) - 3 + 1
+    assert most.isdigit()
+    script(*command, "--vocab-size", most)
+    lines = (tmp_path / "dest" / "dict.txt").read_text(encoding="utf-8").split("\n")
+    assert len(lines) == int(most) - 3 + 1
 
 
 def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path):
-    before = snapshot(prepared["dest"])
-    error = refused(PREPARE, *arguments(text, prepared["dest"], "--vocab-size", 700, "--shards", 2))
-    for change in ["--vocab-size was 150 and is 700", "--lowercase was True and is False", "--shards was 1 and is 2"]:
-        assert change in error
-    options = ["--train", *text["train"], "--valid-documents", 9, "--dest", prepared["dest"], *OPTIONS]
-    assert "valid differs; --valid-documents was not given and is 9" in refused(PREPARE, *options)
+    dest = prepared["dest"]
+    before = snapshot(dest)
+    error = refused(PREPARE, *arguments(text, dest, "--vocab-size", 700, "--shards", 2))
+    assert "--vocab-size was 150 and is 700" in error
+    assert "--lowercase was True and is False" in error
+    assert "--shards was 1 and is 2" in error
+    options = ["--train", *text["train"], "--valid-documents", 9, "--dest", dest, *OPTIONS]
+    error = refused(PREPARE, *options)
+    assert "valid differs; --valid-documents was not given and is 9" in error
     other = dict(text, train=text["train"][:2] + text["valid"])
-    assert "train differs" in refused(PREPARE, *arguments(other, prepared["dest"], *OPTIONS))
-    assert snapshot(prepared["dest"]) == before
+    assert "train differs" in refused(PREPARE, *arguments(other, dest, *OPTIONS))
+    assert snapshot(dest) == before
     for name in ["train.json", "train.bin"]:
         (tmp_path / name).write_bytes(b"x")
-        assert f"contains {name} but no prepare.json" in refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
+        error = refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
+        assert f"contains {name} but no prepare.json" in error
 
 
 def test_fewer_documents_than_shards(text, prepared, tmp_path):
     text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
-    options = ["--vocabulary", prepared["dest"] / "sentencepiece.model", "--shards", 4, "--shard", 1, "--workers", 1]
-    error = refused(PREPARE, *arguments(text, tmp_path / "four", *options))
-    assert "3 documents" in error and "use fewer --shards" in error
+    vocabulary = ["--vocabulary", prepared["dest"] / "sentencepiece.model"]
+    shards = ["--shards", 4, "--shard", 1, "--workers", 1]
+    error = refused(PREPARE, *arguments(text, tmp_path / "four", *vocabulary, *shards))
+    assert "3 documents" in error
+    assert "use fewer --shards" in error
     assert not list((tmp_path / "four" / "shard1").glob("train*"))
-    options = ["--train", *text["train"], "--valid-documents", 3, "--dest", tmp_path / "three", *options[:2]]
-    assert "--valid-documents 3: found 3 documents" in refused(PREPARE, *options)
+    options = ["--train", *text["train"], "--valid-documents", 3, "--dest", tmp_path / "three"]
+    error = refused(PREPARE, *options, *vocabulary)
+    assert "--valid-documents 3: found 3 documents" in error
 
 
-@pytest.mark.parametrize("options, words", [
-    (["--valid-documents", "9"], "argument --valid-documents: not allowed with argument --valid"),
-    (["--vocab-size", "0"], "argument --vocab-size: expected a whole number from 1 to 2147483647, found '0'"),
-    (["--vocab-size", "300", "--shards", "2", "--shard", "2"], "--shard 2: expected 0 to 1"),
-    (["--dest", "a:b"], "separates folders by colons"),
-    (["--vocabulary", "some.model", "--lowercase"], "--lowercase is for training a model"),
+NOT_ALLOWED = "argument --valid-documents: not allowed with argument --valid"
+NO_SIZE = "argument --vocab-size: expected a whole number from 1 to 2147483647, found '0'"
+
+
+@pytest.mark.parametrize("options, message", [
+    ("--valid-documents 9", NOT_ALLOWED),
+    ("--vocab-size 0", NO_SIZE),
+    ("--vocab-size 300 --shards 2 --shard 2", "--shard 2: expected 0 to 1"),
+    ("--dest a:b", "separates folders by colons"),
+    ("--vocabulary some.model --lowercase", "--lowercase is for training a model"),
 ])  # fmt: skip
-def test_options_that_contradict_each_other(text, tmp_path, options, words):
-    assert words in error_of(prepare.main, *arguments(text, tmp_path / "dest", *options))
+def test_options_that_contradict_each_other(text, tmp_path, options, message):
+    words = arguments(text, tmp_path / "dest", *options.split())
+    assert message in error_of(prepare.main, *words)
     assert os.listdir(tmp_path) == []
 
 

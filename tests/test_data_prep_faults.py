@@ -21,10 +21,16 @@ OPTIONS = ["--vocab-size", 100, "--workers", 2]
 @pytest.fixture
 def corpus(prepared):
     """Text, and what an uninterrupted run makes of it."""
-    return {"train": [prepared.parent / "train.txt"], "valid": [prepared.parent / "valid.txt"], "dest": prepared}
+    folder = prepared.parent
+    return {
+        "train": [folder / "train.txt"],
+        "valid": [folder / "valid.txt"],
+        "dest": prepared,
+    }
 
 
-# Runs prepare.py, and sends it a signal when a file whose name contains a word is about to get its final name.
+# Runs prepare.py, and sends it a signal when a file whose name contains a word is about to get its
+# final name.
 AT = """
 import os, runpy, sys
 program, name, number = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
@@ -38,11 +44,11 @@ runpy.run_path(program, run_name="__main__")
 """
 
 
-# Kills and signals -------------------------------------------------------------------------------------------------
+# Kills and signals --------------------------------------------------------------------------------
 
 
 def test_killed_at_any_step_and_run_again(corpus, tmp_path):
-    """Killed when a complete file is about to get its final name; in the end nothing differs."""
+    """Killed when a complete file is about to get its final name; in the end, nothing differs."""
     dest = tmp_path / "data"
     options = ["--train", *corpus["train"], "--valid-documents", 9, *OPTIONS, "--dest"]
     script("data-prep/prepare.sh", *options, tmp_path / "uninterrupted", "--workers", 1)
@@ -53,11 +59,16 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
         ("train.bin", signal.SIGKILL),
         ("train.json", signal.SIGINT),
     ]:
-        program = [sys.executable, "-c", AT, os.path.join(PREP, "prepare.py"), f".{name}.", int(number)]
-        done = subprocess.run(list(map(str, [*program, *options])), capture_output=True, text=True)
-        assert done.returncode == -number and "Traceback" not in done.stderr, name
-        assert not (dest / name).exists() and bool(list(dest.glob(".*.partial"))) == (number != signal.SIGINT)
-    assert refused("data-prep/check.py", dest).endswith("the preparation was not finished; run prepare.sh again")
+        program = os.path.join(PREP, "prepare.py")
+        command = [sys.executable, "-c", AT, program, f".{name}.", int(number), *options]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode == -number, name
+        assert "Traceback" not in done.stderr, name
+        assert not (dest / name).exists()
+        has_partial_files = bool(list(dest.glob(".*.partial")))
+        assert has_partial_files == (number != signal.SIGINT)
+    error = refused("data-prep/check.py", dest)
+    assert error.endswith("the preparation was not finished; run prepare.sh again")
     script("data-prep/prepare.sh", *options)
     assert snapshot(dest) == snapshot(tmp_path / "uninterrupted")
     assert not list(dest.glob(".*partial"))
@@ -68,18 +79,24 @@ def test_ctrl_c_ends_the_workers_too_and_leaves_nothing_half_written(corpus, tmp
     dest, model = tmp_path / "data", corpus["dest"] / "sentencepiece.model"
     text = dict(corpus, train=corpus["train"] * 2000)  # seconds of work
     options = arguments(text, dest, "--vocabulary", model, "--workers", 1)
-    command = [sys.executable, os.path.join(PREP, "prepare.py"), *options]
-    with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    command = list(map(str, [sys.executable, os.path.join(PREP, "prepare.py"), *options]))
+    streams = dict(stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, start_new_session=True, **streams) as process:
         while not any(partial.stat().st_size for partial in dest.glob(".train.bin.*.partial")):
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
         _, printed = process.communicate()
-    assert process.returncode == -signal.SIGINT and "Traceback" not in printed, printed
-    assert not list(dest.glob(".*.partial")) and not list(dest.glob("train*"))
+    assert process.returncode == -signal.SIGINT, printed
+    assert "Traceback" not in printed, printed
+    assert not list(dest.glob(".*.partial"))
+    assert not list(dest.glob("train*"))
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
-    """Here as a limit on the size of files, and as a full standard output; with room, the same command resumes."""
+    """A limit on the size of files and a full standard output stand in for a full disk.
+
+    When there is room, the same command resumes.
+    """
     dest, limited = tmp_path / "data", tmp_path / "limited"
     limited.write_text(f'#!/bin/sh\nulimit -f 2\nexec "{sys.executable}" "$@"\n')
     limited.chmod(0o755)
@@ -100,27 +117,33 @@ def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, mon
     with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], {0: str(tmp_path)}, "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(UsageError, match=r"a worker was killed \(out of memory\?\); run again with fewer"):
+    message = r"a worker was killed \(out of memory\?\); run again with fewer"
+    with pytest.raises(UsageError, match=message):
         encode.encode(files, [], {0: str(tmp_path)}, "train", model, workers=1)
     assert os.listdir(tmp_path) == []
 
 
-# Damaged files -----------------------------------------------------------------------------------------------------
+# Damaged files ------------------------------------------------------------------------------------
+
+
+def replaced(old, new):
+    return lambda content: content.replace(old, new)
 
 
 @pytest.mark.parametrize("name, change, error", [
-    ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
-    ("prepare.json", lambda content: content.replace(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
-    ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 is not what"),
-    ("train.json", lambda content: content.replace(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
-    ("sentencepiece.model", lambda content: content.replace(b"<s>", b"<\xff>"), "expected a SentencePiece model"),
-    ("sentencepiece.model", lambda content: content.replace(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
-    ("train.idx", lambda content: b"", "not an index"),
-    ("train.idx", lambda content: content + b"\0", "but its header implies"),
-    ("train.idx", lambda content: content[:-16] + b"\1" + content[-15:], "has changed since"),  # a line's begin
-    ("train.bin", lambda content: content[:-2], "but .idx implies"),
-    ("train.bin", lambda content: content[2:4] + content[:2] + content[4:], "train.bin has changed since"),
-    ("dict.txt", lambda content: content[: len(content) // 2], "is not the dictionary of the sentencepiece.model"),
+    ("prepare.json", replaced(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
+    ("prepare.json", replaced(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
+    ("train.json", replaced(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 is not what"),
+    ("train.json", replaced(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
+    ("sentencepiece.model", replaced(b"<s>", b"<\xff>"), "expected a SentencePiece model"),
+    ("sentencepiece.model", replaced(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),
+    ("train.idx", lambda c: b"", "not an index"),
+    ("train.idx", lambda c: c + b"\0", "but its header implies"),
+    # The place where a line begins.
+    ("train.idx", lambda c: c[:-16] + b"\1" + c[-15:], "has changed since"),
+    ("train.bin", lambda c: c[:-2], "but .idx implies"),
+    ("train.bin", lambda c: c[2:4] + c[:2] + c[4:], "train.bin has changed since"),
+    ("dict.txt", lambda c: c[: len(c) // 2], "is not the dictionary of the sentencepiece.model"),
 ])  # fmt: skip
 def test_damaged_files(corpus, tmp_path, name, change, error):
     copy = shutil.copytree(corpus["dest"], tmp_path / "copy")
@@ -131,7 +154,7 @@ def test_damaged_files(corpus, tmp_path, name, change, error):
 
 
 def test_files_of_another_part(corpus, tmp_path):
-    """They fit together, and their record fits them, but they are not what the folder is to have."""
+    """They match each other and their record, but do not belong in the place of others."""
     copy = shutil.copytree(corpus["dest"], tmp_path / "copy")
     for ending in [".bin", ".idx", ".json"]:
         shutil.copy(copy / f"valid{ending}", copy / f"train{ending}")
@@ -139,14 +162,13 @@ def test_files_of_another_part(corpus, tmp_path):
 
 
 def test_text_of_unknown_characters(corpus, tmp_path):
+    vocabulary = ["--vocabulary", corpus["dest"] / "sentencepiece.model"]
     foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 kan"], ["ku"]])
     text = {"train": [foreign], "valid": corpus["valid"]}
-    model = corpus["dest"] / "sentencepiece.model"
-    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", "--vocabulary", model))
+    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", *vocabulary))
     assert "of the characters are unknown, expected at most 1%" in error
-    # A line in a foreign script is one unknown piece, and all of its characters.
+    # A line in a foreign script is one unknown piece, and all of its characters count.
     foreign = write(tmp_path / "more.txt", [["kan lo " * 40], ["\u0434\u0430 " * 3]])
-    error = refused(
-        "data-prep/prepare.sh", *arguments({**text, "train": [foreign]}, tmp_path / "more", "--vocabulary", model)
-    )
+    text = {"train": [foreign], "valid": corpus["valid"]}
+    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "more", *vocabulary))
     assert "2.1% of the characters are unknown" in error

@@ -1,6 +1,7 @@
-"""Training steps on the meta device: what would make a GPU wait, or fail, raises here.
+"""Training steps on the meta device: what would make a GPU wait, or fail, raises an error here.
 
-A meta tensor has no values, so reading one (`.item()`, `if tensor`, boolean indexing) raises by itself.
+A meta tensor has no values, so reading one (`.item()`, `if tensor`, boolean indexing) raises by
+itself.
 """
 
 import contextlib
@@ -21,7 +22,12 @@ from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from test_model import MLM, SHARED, SIZES, Setting
 
-COPIES = [(torch, "tensor"), (torch, "as_tensor"), (torch, "from_numpy"), (torch.Tensor, "new_tensor")]
+COPIES = [
+    (torch, "tensor"),
+    (torch, "as_tensor"),
+    (torch, "from_numpy"),
+    (torch.Tensor, "new_tensor"),
+]
 
 
 class OnlyMeta(TorchDispatchMode):
@@ -37,10 +43,14 @@ class OnlyMeta(TorchDispatchMode):
 
 @contextlib.contextmanager
 def as_on_a_gpu():
-    """Within the block, tensors live on the meta device only; copying values there, for which a GPU waits, fails."""
+    """Within the block, all tensors must be on the meta device.
+
+    Copying values there fails, because a GPU waits for that.
+    """
     with contextlib.ExitStack() as stack:
         for owner, name in COPIES:
-            stack.enter_context(mock.patch.object(owner, name, side_effect=RuntimeError(f"{name} copies")))
+            error = RuntimeError(f"{name} copies")
+            stack.enter_context(mock.patch.object(owner, name, side_effect=error))
         yield stack.enter_context(OnlyMeta())
 
 
@@ -71,7 +81,9 @@ CASES = {
     "no bias": dict(lengths="mixed", relative_position_num_buckets=0),
     "no dropout": dict(dropout=0, attention_dropout=0),
     "shared, the last layer": dict(SHARED, lengths="mixed", decoder_layers=1),
-    "shared, some tokens kept or random": dict(SHARED, leave_unmasked_prob=0.2, random_token_prob=0.2),
+    "shared, some tokens kept or random": dict(
+        SHARED, leave_unmasked_prob=0.2, random_token_prob=0.2
+    ),
     "shared, half precision": dict(SHARED, lengths="mixed", dtype=torch.half),
 }
 
@@ -90,26 +102,29 @@ def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
     task.make_head(model)
     model.to("meta", torch.half if half else torch.float32)
     tokens = torch.tensor([[0, 5, 2, 2, 7, 2], [0, 5, 2, 2, 2, 1]])
-    target = torch.zeros(2, {"sentences": 1, "tokens": 6, "span": 2}[task.head], dtype=torch.int64)
+    targets_per_text = {"sentences": 1, "tokens": 6, "span": 2}[task.head]
+    target = torch.zeros(2, targets_per_text, dtype=torch.int64)
     batch = to_meta(dict(net_input=dict(src_tokens=tokens, padded=True), target=target))
+    batch.update(ntokens=11, nsentences=2, ntargets=2)
     with as_on_a_gpu():
-        loss, _, _ = LabelledCriterion(task)(model, dict(batch, ntokens=11, nsentences=2, ntargets=2))
+        loss, _, _ = LabelledCriterion(task)(model, batch)
         loss.backward()
     assert without_gradient(model) == set()
 
 
-# Shapes and strides that a GPU handles fast -------------------------------------------------------------------------
+# Shapes and strides that a GPU handles fast -------------------------------------------------------
 
 
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
 @pytest.mark.parametrize("sizes, calls", [
-    ({}, 4),  # of two layers of the encoder and two of the decoder
+    ({}, 4),  # two layers of the encoder and two of the decoder
     (dict(decoder_relative_bias=True), 4),
-    (SHARED, 4),  # one for each kind of rows, but the last layer computes masks only
+    (SHARED, 4),  # one for each kind of row, except that the last layer computes only masks
 ])  # fmt: skip
 def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths, sizes, calls):
-    """It wants all strides but the last to be multiples of 8, and else copies the bias in each layer."""
-    biases, attention = [], F.scaled_dot_product_attention
+    """It needs all strides but the last to be multiples of 8, or copies the bias in each layer."""
+    biases = []
+    attention = F.scaled_dot_product_attention
 
     def spy(query, key, value, attn_mask, dropout_p):
         biases.append(attn_mask)
@@ -120,14 +135,18 @@ def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths
     assert len(biases) == calls
     for bias in filter(torch.is_tensor, biases):
         assert bias.size(3) % 8
-        assert bias.stride(3) == 1 and not any(stride % 8 for stride in bias.stride()[:3]), bias.stride()
+        assert bias.stride(3) == 1, bias.stride()
+        assert not any(stride % 8 for stride in bias.stride()[:3]), bias.stride()
 
 
 def test_a_head_with_more_rows_computes_the_same():
     """GPUs multiply matrices fast whose sizes are multiples of 8."""
-    assert [heads.alignment(torch.empty(0, device=device)) for device in ["cpu", "meta"]] == [1, 8]
+    assert heads.alignment(torch.empty(0, device="cpu")) == 1
+    assert heads.alignment(torch.empty(0, device="meta")) == 8
     torch.manual_seed(1)
-    head, embedding, x = LMHead(16, 21, 1e-5), torch.randn(21, 16, requires_grad=True), torch.randn(2, 5, 16)
+    head = LMHead(16, 21, 1e-5)
+    embedding = torch.randn(21, 16, requires_grad=True)
+    x = torch.randn(2, 5, 16)
     torch.nn.init.normal_(head.bias)
     results = []
     for multiple in [1, 8]:
@@ -136,5 +155,6 @@ def test_a_head_with_more_rows_computes_the_same():
         with mock.patch.object(heads, "alignment", return_value=multiple):
             logits = head(x, embedding)
         logits.log_softmax(-1)[..., 3].sum().backward()
-        results.append([logits.detach(), embedding.grad, *(weight.grad for weight in head.parameters())])
+        gradients = [weight.grad for weight in head.parameters()]
+        results.append([logits.detach(), embedding.grad, *gradients])
     torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)

@@ -14,13 +14,17 @@ def refused(*arguments, program="fairseq-train"):
     done = run(program, *arguments)
     assert done.returncode == 1, done.stdout[-3000:]
     errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
+    assert len(errors) == 1, done.stdout[-3000:]
+    assert "Traceback" not in done.stdout, done.stdout[-3000:]
     return errors[0]
+
+
+WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
 
 
 @pytest.mark.parametrize("options, message", [
     ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
-    ("--decoder-layers 0 --encoder-mask-fraction 1 --encoder-mask-fade-updates 5", "contradicts --encoder-mask-fade"),
+    (f"{WITHOUT_DECODER} --encoder-mask-fade-updates 5", "contradicts --encoder-mask-fade"),
     ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
     ("--max-update 42", "--max-update 42 is beyond --total-num-update 40"),
     ("--distributed-world-size 2", "2 processes are asked for"),
@@ -36,14 +40,19 @@ def refused(*arguments, program="fairseq-train"):
     ("--stop-min-lr nan", "--stop-min-lr nan must be from"),
     ("--weight-decay nan", "--weight-decay nan must be from"),
     ("--adam-betas (0.5,2)", "--adam-betas (0.5,2): expected two numbers from 0 to less than 1"),
-    ("--criterion cross_entropy", "--criterion cross_entropy: fairseq's, which cannot train this model"),
+    ("--criterion cross_entropy",
+     "--criterion cross_entropy: fairseq's, which cannot train this model"),
     ("--fp16", "--fp16 needs a GPU"),
-    ("--stop-min-lr 1e-9", "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
+    ("--stop-min-lr 1e-9",
+     "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
     ("--write-checkpoints-asynchronously", "files have names before they are whole"),
     ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
 ])  # fmt: skip
 def test_options(data, tmp_path, options, message):
-    """Of the task, of the model, and against the data; test_task.py has the others."""
+    """Those of the task and of the model, also those that the data rule out.
+
+    Others are in test_task.py.
+    """
     assert message in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
 
 
@@ -62,19 +71,20 @@ def test_no_architecture(data):
 
 def test_missing_data(data, tmp_path):
     arguments = [*TINY, "--save-dir", tmp_path / "run"]
-    found = refused(tmp_path / "nosuch", *arguments)
-    assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in found
+    error = refused(tmp_path / "nosuch", *arguments)
+    assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in error
     shutil.copy(data / "dict.txt", tmp_path)
     assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
 
 
 def test_a_dictionary_that_is_not_the_vocabularys(pretrained, tmp_path):
-    """Rather than after training, when nothing can be done with the model."""
+    """It is refused before training, since nothing could be done with the model afterwards."""
     data = shutil.copytree(pretrained[0], tmp_path / "data")
     first, second, *others = (data / "dict.txt").read_bytes().splitlines(keepends=True)
     (data / "dict.txt").write_bytes(b"".join([second, first, *others]))
     error = refused(data, *TINY, "--save-dir", tmp_path / "run")
-    assert f"{data}/sentencepiece.model: its 102 symbols differ from those of the dict.txt beside it" in error
+    fault = "its 102 symbols differ from those of the dict.txt beside it"
+    assert f"{data}/sentencepiece.model: {fault}" in error
 
 
 @pytest.mark.parametrize("name", ["dict.txt", "train.idx", "valid.bin", "sentencepiece.model"])
@@ -86,7 +96,8 @@ def test_pipes_and_devices_in_the_place_of_files(pretrained, tmp_path, name):
 
 
 def test_folders_that_take_turns(data, tmp_path):
-    text, options = text_of(documents(5, 3)), [*TINY, "--save-dir", tmp_path / "run"]
+    text = text_of(documents(5, 3))
+    options = [*TINY, "--save-dir", tmp_path / "run"]
     other = binarize(tmp_path / "other", {"train": text})
     assert f"{other}/dict.txt differs from that of {data}" in refused(f"{data}:{other}", *options)
     valid = binarize(tmp_path / "valid", {"valid": text}, data / "dict.txt")
@@ -109,13 +120,16 @@ def test_mask_in_the_data(tmp_path):
 def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
     data, checkpoint = pretrained
     restore = ["--save-dir", tmp_path / "run", "--restore-file", checkpoint]
-    error = refused(data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8)
+    error = refused(
+        data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8
+    )
     assert "--encoder-layers 2 in the checkpoint, 3 here;" in error
     assert "; --relative-position-num-buckets 32 in the checkpoint, 8 here" in error
     symbols = [line.split()[0] for line in (data / "dict.txt").read_text().splitlines()]
     text = text_of(documents(5, 3))
-    turned = binarize(tmp_path / "turned", {"train": text, "valid": text}, symbols[::-1])
-    assert "trained with another dict.txt: that has 102 symbols and this one 102" in refused(turned, *TINY, *restore)
+    other = binarize(tmp_path / "other", {"train": text, "valid": text}, symbols[::-1])
+    error = refused(other, *TINY, *restore)
+    assert "trained with another dict.txt: that has 102 symbols and this one 102" in error
 
 
 def test_hydra(data, tmp_path):
@@ -124,18 +138,28 @@ def test_hydra(data, tmp_path):
     assert error == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
 
 
-# fairseq-train on two pretended GPUs: one process that starts two.
-SPAWN = "import torch; torch.cuda.device_count = lambda: 2; from fairseq_cli.train import cli_main; cli_main()"
+# fairseq-train, where torch pretends to have two GPUs: one process that starts two.
+SPAWN = """
+import torch
+torch.cuda.device_count = lambda: 2
+from fairseq_cli.train import cli_main
+cli_main()
+"""
 
 
 def test_in_the_process_of_each_gpu(data, tmp_path):
     options = ["--distributed-backend", "gloo", "--distributed-world-size", 2, "--mask-prob", 2]
-    options += ["--distributed-init-method", f"tcp://localhost:{free_port()}", "--save-dir", tmp_path]
+    options += [
+        "--distributed-init-method",
+        f"tcp://localhost:{free_port()}",
+        "--save-dir",
+        tmp_path,
+    ]
     error = refused("-c", SPAWN, data, *TINY, *options, program="python")
     assert error == "error: --mask-prob 2.0 must be from 1e-09 to 0.999999999"
 
 
-# Ends with an error that has nothing to do with the input, before the first update or after it.
+# Fails with an error that has nothing to do with the input, before the first update or after it.
 BUG = """
 import fairseq_cli.train, maelm_fairseq
 from maelm_fairseq.training.reporting import reporter
@@ -144,12 +168,19 @@ reporter.trained = {}
 """
 
 
-@pytest.mark.parametrize("trained, variable", [(False, None), (True, None), (False, "MAELM_TRACEBACK")])
+@pytest.mark.parametrize(
+    "trained, variable", [(False, None), (True, None), (False, "MAELM_TRACEBACK")]
+)
 def test_other_errors(monkeypatch, trained, variable):
-    """Their type is in the line before the first update; their stack trace is shown after it, or if asked for."""
+    """Before the first update, a line names their type.
+
+    After it, or on request, their stack trace is shown.
+    """
     if variable:
         monkeypatch.setenv(variable, "1")
     done = run("python", "-c", BUG.format(trained))
-    assert done.returncode == 1 and "KeyError: 'other'" in done.stdout
+    assert done.returncode == 1
+    assert "KeyError: 'other'" in done.stdout
     assert ("Traceback" in done.stdout) == (trained or variable is not None)
-    assert ("error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)" in done.stdout) == (not trained)
+    line = "error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)"
+    assert (line in done.stdout) == (not trained)

@@ -1,4 +1,4 @@
-"""The experiments: arms that fairseq-train takes, records of a measurement, and a page made from the records alone."""
+"""The experiments: arms that fairseq-train accepts, records, and a page made from them alone."""
 
 import re
 import shlex
@@ -23,8 +23,11 @@ from maelm_fairseq import hub
 from maelm_fairseq.checkpoints.reading import read_file
 
 EXPERIMENTS = ROOT / "experiments"
-# fairseq's use of hydra
-pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ["User", "Future", "Deprecation"]]
+# fairseq uses hydra in ways that it warns of.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{kind}Warning")
+    for kind in ["User", "Future", "Deprecation"]
+]
 
 
 def make(*words):
@@ -51,52 +54,57 @@ def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data)
     for name, arm in arms.ARMS.items():
         args = parsed(data, *arms.options(f"{name}-1"))
         assert args.max_update == int(args.total_num_update) == arm.updates
-        models.add(str(sorted({**vars(args), "save_interval_updates": 0, "keep_interval_updates": 0}.items())))
+        values = {**vars(args), "save_interval_updates": 0, "keep_interval_updates": 0}
+        models.add(str(sorted(values.items())))
     assert len(models) == len(arms.ARMS)
     assert len(arms.encoders()) == sum(arm.seeds for arm in arms.ARMS.values())
 
 
 def test_what_has_a_record_is_not_trained_again(tmp_path):
-    (tmp_path / "A-1.csv").touch()
-    assert "fairseq-train" not in make("-n", tmp_path / "A-1.csv", f"RECORDS={tmp_path}", f"RUN={tmp_path}/run")
-    assert "arms.py B-1 | xargs fairseq-train" in make("-n", tmp_path / "B-1.csv", f"RECORDS={tmp_path}", "RUN=run")
+    recorded, missing = tmp_path / "A-1.csv", tmp_path / "B-1.csv"
+    recorded.touch()
+    records = f"RECORDS={tmp_path}"
+    assert "fairseq-train" not in make("-n", recorded, records, f"RUN={tmp_path}/run")
+    assert "arms.py B-1 | xargs fairseq-train" in make("-n", missing, records, "RUN=run")
 
 
 def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path, monkeypatch):
     monkeypatch.chdir(EXPERIMENTS)
-    text = make("-f", "continuing.mk", "-n", f"RUN={tmp_path}", "TEXT=text.txt", f"RECORDS={tmp_path}")
-    commands = [shlex.split(line)[1:] for line in text.replace("\\\n", " ").splitlines() if "fairseq-train" in line]
+    records = f"RECORDS={tmp_path}"
+    text = make("-f", "continuing.mk", "-n", f"RUN={tmp_path}", "TEXT=text.txt", records)
+    lines = text.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if "fairseq-train" in line]
     assert len(commands) == 1 + 3 * 2
-    seen = set()
+    runs = set()
     for command in commands:
-        words = [word for word in command if word not in ("--cpu", ">/dev/null")]
-        args = parsed(data, *words[1:])
-        assert ("base-data" in words[0]) == (args.finetune_from_model is None)
-        seen.add((args.decoder_layers, args.encoder_mask_fraction, args.encoder_mask_fade_updates, args.seed, words[0]))
-    assert len(seen) == len(commands)
+        folder, *words = [word for word in command if word not in ("--cpu", ">/dev/null")]
+        args = parsed(data, *words)
+        assert ("base-data" in folder) == (args.finetune_from_model is None)
+        masks = (args.encoder_mask_fraction, args.encoder_mask_fade_updates)
+        runs.add((folder, args.decoder_layers, masks, args.seed))
+    assert len(runs) == len(commands)
 
 
 def test_continued_models_decide_pairs_of_held_out_text(pretrained, monkeypatch):
     lines = [f"the {noun} is on the top line" for noun in ["movie", "plot", "scene", "story"]]
-    monkeypatch.setattr(continuing, "sample_lines", lambda *of: lines)
+    monkeypatch.setattr(continuing, "sample_lines", lambda *arguments: lines)
     monkeypatch.setattr(continuing, "found_halves", lambda model, lines: (50.0, 1))
     model = hub.from_pretrained(pretrained[1], pretrained[0])
-    found = {row[:3]: row[3] for row in continuing.without_labels(model)}
-    assert found["agreement", "examples", "count"] == 4
-    assert 0 <= found["agreement", "masks left out", "pairs"] <= 100
+    values = {row[:3]: row[3] for row in continuing.without_labels(model)}
+    assert values["agreement", "examples", "count"] == 4
+    assert 0 <= values["agreement", "masks left out", "pairs"] <= 100
 
 
-def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkeypatch):
-    run, trained = tmp_path / "run", tmp_path / "run" / "D-1" / "model.pt"
-    run.mkdir()
-    (run / "data").symlink_to(prepared)
-    make(trained, f"RUN={run}", "UPDATES=4")
-    for updates in [2, 3]:  # one checkpoint within the run is enough
-        trained.with_name(f"checkpoint_1_{updates}.pt").unlink()
+def write_trec(folder):
+    """Writes a small task of the name of one that is measured."""
     texts = sorted({line for document in documents(60, 7) for line in document})[:90]
     rows = [(text, "long" if len(text) > 30 else "short") for text in texts]
-    for split, part in [("train", rows[:60]), ("dev", rows[60:])]:
-        write_table(run / "labelled" / "trec" / f"{split}.tsv", ["sentence", "label"], part)
+    write_table(folder / "train.tsv", ["sentence", "label"], rows[:60])
+    write_table(folder / "dev.tsv", ["sentence", "label"], rows[60:])
+
+
+def measure_little(monkeypatch):
+    """Lets a measurement take one small task and few steps of everything."""
     for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
@@ -105,56 +113,104 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
     monkeypatch.setattr(sys, "executable", PYTHON)
-    run_main(measure.main, "D-1", "--run", run, "--dest", tmp_path / "records")
-    table = pd.read_csv(tmp_path / "records" / "D-1.csv", dtype={"layer": str})
-    assert list(table) == measure.COLUMNS and set(table.arm) == {"D"} and set(table.seed) == {1}
+
+
+def check_record(table):
+    layers = [*map(str, range(13))]
+    assert list(table) == measure.COLUMNS
+    assert set(table.arm) == {"D"}
+    assert set(table.seed) == {1}
     assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
-    assert table[(table.feature == "with_mask") & (table.metric == "rank")].layer.tolist() == [*map(str, range(13))]
+    ranks = table[(table.feature == "with_mask") & (table.metric == "rank")]
+    assert ranks.layer.tolist() == layers
     probes = table[(table.feature == "mean") & (table.metric == "accuracy")]
-    assert probes.layer.tolist() == [*map(str, range(13)), "last", "chosen"]
-    assert (tmp_path / "records" / "D-1.npz").exists()
+    assert probes.layer.tolist() == [*layers, "last", "chosen"]
     assert sorted(table[table.feature == "fine-tuned"].updates) == [1, 4]
-    assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == [*map(str, range(13))]
+    assert table[table.task == "fine-tuning 1/1"].layer.dropna().tolist() == layers
+
+
+def check_reset(trained, reset):
+    """The matrices of layers are new, and what is outside of layers is kept."""
+    before = read_file(str(trained))["model"]
+    after = read_file(str(reset))["model"]
+    for name in before:
+        is_kept = torch.equal(before[name], after[name])
+        if not name.startswith("encoder.layers."):
+            assert is_kept, name
+        elif name.endswith("weight") and "norm" not in name:
+            assert not is_kept, name
+
+
+def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkeypatch):
+    run, trained = tmp_path / "run", tmp_path / "run" / "D-1" / "model.pt"
+    run.mkdir()
+    (run / "data").symlink_to(prepared)
+    make(trained, f"RUN={run}", "UPDATES=4")
+    for updates in [2, 3]:  # One checkpoint within the run is enough.
+        trained.with_name(f"checkpoint_1_{updates}.pt").unlink()
+    write_trec(run / "labelled" / "trec")
+    measure_little(monkeypatch)
+    run_main(measure.main, "D-1", "--run", run, "--dest", tmp_path / "records")
+    check_record(pd.read_csv(tmp_path / "records" / "D-1.csv", dtype={"layer": str}))
+    assert (tmp_path / "records" / "D-1.npz").exists()
 
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=5))
     monkeypatch.setattr(measure, "TIMED", ["D"])
     run_main(measure.main, "--seconds", "--run", run, "--dest", tmp_path / "timed")
     (timed,) = pd.read_csv(tmp_path / "timed" / "seconds.csv").itertuples()
-    assert (timed.arm, timed.metric) == ("D", "seconds") and 0 < timed.value < 60
+    assert (timed.arm, timed.metric) == ("D", "seconds")
+    assert 0 < timed.value < 60
 
     measure.reset(str(trained), str(tmp_path / "reset.pt"))
-    was, now = (read_file(str(path))["model"] for path in (trained, tmp_path / "reset.pt"))
-    for name in was:
-        is_weight = name.startswith("encoder.layers.") and name.endswith("weight") and "norm" not in name
-        assert torch.equal(was[name], now[name]) or name.startswith("encoder.layers.")
-        assert not (is_weight and torch.equal(was[name], now[name]))
+    check_reset(trained, tmp_path / "reset.pt")
+
+
+def write_pilots_and_two_arms(path):
+    """Records in which trained layers gain 5 points, and arm A one more, with some noise."""
+    random = np.random.default_rng(1)
+    rows = []
+    for arm, seeds in {"A": 6, "B": 6, "A-reset": 0, "D": 0, "D-reset": 0}.items():
+        mean = 50
+        if not arm.endswith("reset"):
+            mean += 5
+        if arm == "A":
+            mean += 1
+        for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
+            for task in page.NATURAL:
+                value = mean + 0.1 * random.normal()
+                rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
+    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(path, index=False)
 
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
-    """In records of pilots and of arms A and B: trained layers gain 5 points, A another one, with noise."""
-    random, rows = np.random.default_rng(1), []
-    for arm, seeds in {"A": 6, "B": 6, **dict.fromkeys(["A-reset", "D", "D-reset"], 0)}.items():
-        for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
-            for task in page.NATURAL:
-                value = 50 + 5 * (not arm.endswith("reset")) + (arm == "A") + 0.1 * random.normal()
-                rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
-    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(tmp_path / "made-1.csv", index=False)
-    made = page.Page(tmp_path)
-    assert made.ablations() == "Not run yet."
-    assert "| fine-tuned | 6 |" in made.instrument() and "layer 1" not in made.instrument()
-    first, second, *rows = made.tests().splitlines()[4:]
-    last, described = (row for row in rows if row.startswith("| word order | shared") or "| decoder" in row)
+    write_pilots_and_two_arms(tmp_path / "made-1.csv")
+    results = page.Page(tmp_path)
+    assert results.ablations() == "Not run yet."
+    assert "| fine-tuned | 6 |" in results.instrument()
+    assert "layer 1" not in results.instrument()
+    first, second, *rows = results.tests().splitlines()[4:]
+    (of_order,) = [row for row in rows if row.startswith("| word order | shared")]
+    (described,) = [row for row in rows if "| decoder" in row]
+    assert rows.index(of_order) < rows.index(described)
     cells = [cell.strip() for cell in first.strip("|").split("|")]
-    assert cells[0] == "fine-tuned" and cells[2] == "6" and float(cells[6]) < 0.01
+    assert cells[0] == "fine-tuned"
+    assert cells[2] == "6"
+    assert float(cells[6]) < 0.01
     assert float(cells[3]) == pytest.approx(1, abs=0.15)
     assert cells[8].startswith("not shown")
     assert cells[9] == "shown"
-    assert second.startswith("| fine-tuned | MAE-LM minus MLM, 80/10/10 | 0 |")  # of its pilots, none counts
-    assert last.startswith("| word order | shared layers, 80/10/10 minus MLM, 80/10/10 | 0 |")
-    assert described.startswith("| fine-tuned | decoder, all masks in the encoder minus MLM, 80/10/10 | 0 |")
-    natural, order = made.pictures["differences"].axes
+    # Arm D has only pilots, which do not count.
+    assert second.startswith("| fine-tuned | MAE-LM minus MLM, 80/10/10 | 0 |")
+    pair = "shared layers, 80/10/10 minus MLM, 80/10/10"
+    assert of_order.startswith(f"| word order | {pair} | 0 |")
+    pair = "decoder, all masks in the encoder minus MLM, 80/10/10"
+    assert described.startswith(f"| fine-tuned | {pair} | 0 |")
+    natural, order = results.pictures["differences"].axes
     assert len(natural.get_yticks()) == 1
     assert len(order.get_yticks()) == 0
+
+
+def test_verdicts():
     assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
     assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
     assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
@@ -188,7 +244,7 @@ def test_means_without_trec_have_the_four_other_tasks():
 
 
 def records_with_a_bag(folder, value):
-    """Copies some records, and adds one of a bag of words that scores `value` on every task."""
+    """The page of some records, and of a bag of words that scores `value` on every task."""
     for path in (EXPERIMENTS / "records").glob("[ABD]-*.csv"):
         shutil.copy(path, folder)
     rows = []
@@ -206,6 +262,7 @@ def cells_of(table, name):
 
 @pytest.mark.parametrize("block", ["scores", "masked", "by_task", "yardstick"])
 def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tmp_path, block):
+    """The names are those of methods of the page."""
     table = getattr(records_with_a_bag(tmp_path, 70.0), block)()
     assert "70.00" in cells_of(table, page.BAG_OF_WORDS)
 
@@ -213,10 +270,10 @@ def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tm
 def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
     records_with_a_bag(tmp_path, 70.0)
     (tmp_path / "bag_of_words.csv").unlink()
-    made = page.Page(tmp_path)
-    assert page.BAG_OF_WORDS not in made.scores()
-    assert page.BAG_OF_WORDS not in made.by_task()
-    assert made.yardstick().endswith(page.NO_BAG)
+    results = page.Page(tmp_path)
+    assert page.BAG_OF_WORDS not in results.scores()
+    assert page.BAG_OF_WORDS not in results.by_task()
+    assert results.yardstick().endswith(page.NO_BAG)
 
 
 @pytest.mark.parametrize("value, lower", [(70.0, 3), (10.0, 0)])
@@ -230,8 +287,11 @@ def test_two_seeds_are_drawn_and_not_a_standard_deviation():
     records = page.Page(EXPERIMENTS / "records")
     records.trajectories()
     records.lemma()
-    few, many = (records.pictures[name].axes[0] for name in ["trajectories", "lemma"])
-    assert not few.containers
-    ends, mean_and_seeds = 2, 1 + 2  # where the MLM ends is drawn, too
-    assert len(few.lines) == ends + len(arms.TRAJECTORIES) * mean_and_seeds
-    assert len(many.containers) == len({"A", *page.MLMS})
+    of_two_seeds = records.pictures["trajectories"].axes[0]
+    of_many_seeds = records.pictures["lemma"].axes[0]
+    assert not of_two_seeds.containers
+    ends_of_the_mlm = 2
+    mean_and_seeds = 1 + 2
+    expected = ends_of_the_mlm + len(arms.TRAJECTORIES) * mean_and_seeds
+    assert len(of_two_seeds.lines) == expected
+    assert len(of_many_seeds.containers) == len({"A", *page.MLMS})
