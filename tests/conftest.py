@@ -59,7 +59,11 @@ def stand_ins():
     return folder
 
 
-FORKS = BIN if os.environ.get("TESTS_FORK") == "0" else stand_ins()
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ  # of a process that distributes the tests
+FORKS = BIN
+if os.environ.get("TESTS_FORK") != "0":
+    FORKS = Path(os.environ["TESTS_FORKS"]) if IS_WORKER else stand_ins()
+    os.environ["TESTS_FORKS"] = str(FORKS)  # all workers share a server
 
 # For tests that start programs and scripts of the repository themselves: `PYTHON` takes the place
 # of `sys.executable`.
@@ -94,22 +98,32 @@ def pytest_collection_finish():
     gc.freeze()  # The garbage collector need not visit what has been imported.
 
 
-@pytest.fixture(scope="session", autouse=True)
-def fork_server():
-    """The process that the commands in FORKS are forks of.
+def pytest_configure(config):
+    """Starts the process that the commands in FORKS are forks of.
 
     Should the process of the tests be killed, the server's standard input is closed.
     """
-    if FORKS == BIN:
-        yield
-        return
-    start = [sys.executable, forks.__file__, FORKS / "socket"]
-    with subprocess.Popen(start, stdin=subprocess.PIPE, start_new_session=True) as server:
-        while not (FORKS / "socket").exists() and server.poll() is None:
-            time.sleep(0.05)
-        yield
-        server.stdin.close()
-    shutil.rmtree(FORKS)
+    config.fork_server = None
+    if FORKS != BIN and not IS_WORKER:
+        command = [sys.executable, forks.__file__, FORKS / "socket"]
+        config.fork_server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, start_new_session=True
+        )
+
+
+def pytest_unconfigure(config):
+    if config.fork_server is not None:
+        config.fork_server.stdin.close()
+        config.fork_server.wait()
+        shutil.rmtree(FORKS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server():
+    """Waits until commands can be forked."""
+    while FORKS != BIN and not (FORKS / "socket").exists():
+        assert FORKS.exists(), "the server of forks has ended"
+        time.sleep(0.05)
 
 
 def command(program, *arguments, real=False):

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 
 import pytest
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import pretrain
 from conftest import ROOT, run_main
@@ -69,8 +68,8 @@ def chosen(data, monkeypatch, capsys):
         command = [RECIPE, "--data", data, "--save-dir", data, "--dry-run", "--gpus", 2, *options]
         run_main(pretrain.main, *command)
         words = shlex.split(capsys.readouterr().out)
-        cfg = convert_namespace_to_omegaconf(further_options.parsed(words[1:]))
-        return cfg.dataset.batch_size, *cfg.optimization.update_freq
+        args = further_options.parsed(words[1:])
+        return args.batch_size, *args.update_freq
 
     return choose
 
