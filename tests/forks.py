@@ -121,7 +121,13 @@ def import_packages():
 
 def serve(path):
     """Forks a process for each connection, which forks the program and attends to it."""
-    import_packages()
+    try:
+        import_packages()
+    except BaseException:
+        import shutil  # not above: stand-ins start faster without it
+
+        shutil.rmtree(os.path.dirname(path))  # so that nobody waits for the socket
+        raise
     connection = accept_in_forks(path)
     header, streams, _, _ = socket.recv_fds(connection, 10, 3)
     with connection.makefile("rb") as stream:
