@@ -39,6 +39,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 from maelm_fairseq.base.errors import UsageError, one_line  # noqa: E402
 
+# The commands that forks can stand in for.
 FORKED = [
     "python",
     "fairseq-train",

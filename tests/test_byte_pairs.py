@@ -228,7 +228,8 @@ def test_places_of_tokens_are_those_of_the_file(roberta, tmp_path, trim):
 
 def test_an_added_word_takes_no_other_token(roberta):
     """Such as that of the same letters within words, of a byte, or of a symbol."""
-    path, old = roberta[0] / "tokenizer.json", roberta[2].tokenizer
+    path = roberta[0] / "tokenizer.json"
+    old = roberta[2].tokenizer
     pieces = old.symbols[300:]
     inner_pieces = [piece for piece in pieces if piece.isascii() and piece.isalpha()]
     inside = next(piece for piece in inner_pieces if "\u0120" + piece not in old.symbols)

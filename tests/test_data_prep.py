@@ -194,7 +194,8 @@ def check_shards(folders, documents, model):
 
 @pytest.mark.parametrize("held_out", [0, 7])
 def test_shards_by_several_machines_at_once(text, prepared, tmp_path, held_out):
-    dest, reference = tmp_path / "data", snapshot(prepared["dest"])
+    dest = tmp_path / "data"
+    reference = snapshot(prepared["dest"])
     valid = ["--valid-documents", held_out] if held_out else ["--valid", *text["valid"]]
     folders = prepare_three_shards(dest, "--train", *text["train"], *valid)
     expected = documents_of(prepared["dest"], "train")

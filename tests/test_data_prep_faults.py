@@ -112,7 +112,8 @@ def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
 
 
 def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, monkeypatch):
-    model, files = str(corpus["dest"] / "sentencepiece.model"), list(map(str, corpus["valid"]))
+    model = str(corpus["dest"] / "sentencepiece.model")
+    files = list(map(str, corpus["valid"]))
     before = dict(raw_text.file_sample(files[0]), bytes=1)
     with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], {0: str(tmp_path)}, "train", model, workers=1)

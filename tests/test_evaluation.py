@@ -239,7 +239,8 @@ def naive_probe(x, task, strengths):
 @pytest.mark.parametrize("classes", [2, 3, 0])
 def test_probes_select_by_leaving_one_out_inside_the_training_folds(classes, monkeypatch):
     x, task = made_up(classes)
-    x, strengths = x.astype(np.float64), [1.0, 100.0]
+    x = x.astype(np.float64)
+    strengths = [1.0, 100.0]
     monkeypatch.setattr(probes, "STRENGTHS", strengths)
     probed = probes.probe(x, task)
     answers, layers, losses = naive_probe(x, task, strengths)
