@@ -151,8 +151,8 @@ def read_encoders(args, pairs, origin):
             raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
     names = [*MODELS, *(encoder.model for encoder in encoders)]
     if len(set(names)) < len(names):
-        found = f"found {', '.join(names)}, expected different names"
-        raise UsageError(f"--records: {found}; rename a file")
+        fault = f"found {', '.join(names)}, expected different names"
+        raise UsageError(f"--records: {fault}; rename a file")
     return encoders
 
 
