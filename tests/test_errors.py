@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from conftest import TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
+from conftest import PLUGIN, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
 from test_preemption import free_port
 
 
@@ -59,6 +59,7 @@ def test_options(data, tmp_path, options, message):
 @pytest.mark.parametrize("options, message", [
     (VALIDATE[:-2], "Must specify batch size"),
     (VALIDATE, "--path is missing"),
+    (["--user-dir", PLUGIN], "KeyError: for no reason given; are --arch, --task and --criterion there"),
     ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
 ])  # fmt: skip
 def test_validation(data, options, message):

@@ -129,7 +129,7 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     assert name in [node.value for node in nodes]
     documents = json.loads((data / "train.json").read_text())["documents"]
     assert f"- Data: {documents:,} documents, " in card
-    assert "- Updates: 2\n" in card
+    assert "- Pretraining: 2 updates\n" in card
     assert "- Text and language: **please fill in**\n" in card
     assert "truncation=True" in card
     assert "`mask_prob` 0.15" in card

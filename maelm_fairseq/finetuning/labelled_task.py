@@ -215,9 +215,13 @@ class LabelledTask(TokenTask, ABC):
         self.datasets[split] = dataset
         del self._contents[split]
         logger.info(dataset.text)
+        if split == "valid":
+            self.check_best_metric([*dataset.metrics, "loss"])
+
+    def check_best_metric(self, logged):
+        """Refuses to choose the best checkpoint by a metric that is not among those logged."""
         metric = self.cfg.best_checkpoint_metric or "loss"
-        logged = [*dataset.metrics, "loss"]
-        if split == "valid" and metric not in logged:
+        if metric not in logged:
             raise UsageError(
                 f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; "
                 "choose one"

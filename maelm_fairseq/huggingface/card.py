@@ -183,10 +183,11 @@ def training(facts, data):
             counts += f" in {record.shards} shards"
         lines.append(f"{'Pretraining data' if facts.is_fine_tuned else 'Data'}: {counts}")
     if facts.updates is not None:
-        line = f"{'Fine-tuning' if facts.is_fine_tuned else 'Updates'}: {facts.updates:,}"
+        stage = "Fine-tuning" if facts.is_fine_tuned else "Pretraining"
+        line = f"{stage}: {facts.updates:,} updates"
         start = options.finetune_from_model
         if start:
-            line += f", after those of `{os.path.basename(start)}`"
+            line += f", starting from `{os.path.basename(start)}`"
         lines.append(line)
     values = {name: getattr(options, name) for name in SHOWN}
     shown = [f"`{name}` {value}" for name, value in values.items() if value is not None]

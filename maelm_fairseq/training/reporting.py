@@ -82,7 +82,7 @@ class Reporter:
         if line is not None or self.trained or not isinstance(error, Exception):
             return line
         text = " ".join(str(error).split())[:500]
-        if not text:
+        if text in ("", "None"):  # the latter where fairseq looks up what was not given
             text = "for no reason given; are --arch, --task and --criterion there?"
         if isinstance(error, AssertionError):  # fairseq's own checks of options
             return text
