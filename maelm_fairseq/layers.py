@@ -23,7 +23,7 @@ AUTHORS = "authors"
 T5 = "t5"
 BUCKETS = [AUTHORS, T5]
 
-ALIGNMENT = 8  # of the rows of an attention bias, in numbers
+BIAS_ROW_MULTIPLE = 8  # elements
 
 
 def relative_position_bucket(
@@ -251,11 +251,11 @@ class Transformer(nn.Module):
         """The `Stream` of rows at positions `queries` (B, Q) that attend to those at `keys` (B, T).
 
         Its bias is (B, H, Q, T) or (B, 1, 1, T). From one of its rows to the next it is a multiple
-        of ALIGNMENT numbers: PyTorch's memory-efficient kernel would otherwise copy the bias in
-        every layer, and keep the copies for the backward pass.
+        of BIAS_ROW_MULTIPLE elements: PyTorch's memory-efficient kernel would otherwise copy the
+        bias in every layer, and keep the copies for the backward pass.
         """
         T = keys.size(1)
-        keys = F.pad(keys, (0, -T % ALIGNMENT))
+        keys = F.pad(keys, (0, -T % BIAS_ROW_MULTIPLE))
         bias = None
         if self.relative_bias is not None:
             bias = self.relative_bias(queries, keys).to(dtype)

@@ -21,7 +21,7 @@ from .state_dicts import fit_parts
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 logger = logging.getLogger(__name__)
-SHAPES = 64  # for so many at most PyTorch compiles a function; its own limit is 8
+MAX_COMPILED_SHAPES = 64  # of the input of a layer; PyTorch's own limit is 8
 
 
 @register_model("mae_lm", dataclass=MaeLmConfig)
@@ -95,7 +95,7 @@ class MaeLmModel(BaseFairseqModel):
         return cls(cfg, task.source_dictionary, pretraining)
 
     def train(self, mode=True):
-        """PyTorch's, unless all modules are in this mode.
+        """Like nn.Module.train, but returns at once if all modules are in this mode already.
 
         fairseq calls it at every update. Looking at each module is faster than setting its mode.
         """
@@ -109,9 +109,9 @@ class MaeLmModel(BaseFairseqModel):
 
         They are compiled when they are called. Weights keep their names. `options` are those of
         `torch.compile`. Training and validation, and the last batches of both, have shapes of their
-        own; beyond SHAPES, layers are called without being compiled.
+        own; beyond MAX_COMPILED_SHAPES, layers are called without being compiled.
         """
-        torch._dynamo.config.recompile_limit = SHAPES
+        torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
         for module in self.modules():
             if isinstance(module, (TransformerLayer, LMHead)):
                 module.compile(dynamic=False, **options)

@@ -59,7 +59,7 @@ def test_options(data, tmp_path, options, message):
 @pytest.mark.parametrize("options, message", [
     (VALIDATE[:-2], "Must specify batch size"),
     (VALIDATE, "--path is missing"),
-    (["--user-dir", PLUGIN], "KeyError: for no reason given; are --arch, --task and --criterion there"),
+    (["--user-dir", PLUGIN], "KeyError: for no reason given; are --arch, --task and --criterion "),
     ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
 ])  # fmt: skip
 def test_validation(data, options, message):

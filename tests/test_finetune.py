@@ -507,7 +507,7 @@ def test_the_table_of_results(tmp_path, capsys):
     (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
     (["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
      "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one"),
-    (["--best-checkpoint-metric=f1"], "--best-checkpoint-metric f1: validation logs accuracy, loss"),
+    (["--best-checkpoint-metric=f1"], "checkpoint-metric f1: validation logs accuracy, loss"),
     (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
     (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it, to None"),
     (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),

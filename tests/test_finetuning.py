@@ -363,7 +363,7 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     train = train_file.read_text()
     for path in [train_file, dev_file]:
         path.write_text(path.read_text().replace("second", "2nd"))
-    fault = "the data are not those of the run: labels was a list and is a list"
+    fault = "the data differ from those of the run: labels was first, other, second and is 2nd, "
     assert fault in refused(*options)
     train_file.write_text(train)
     write_table(dev_file, ["sentence", "label"], [("kan", "first"), ("lo", "third")])

@@ -80,6 +80,8 @@ def extend_training(program):
     replace(checkpoint_utils, saving.torch_persistent_save)
     checkpoint_utils.PathManager = saving.AtomicPathManager
     replace_copies()
+    # fairseq keeps what --patience has seen in attributes of this function: shared, they can be
+    # saved with a checkpoint and restored.
     program.should_stop_early.__dict__ = current.patience
 
 

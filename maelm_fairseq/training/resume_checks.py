@@ -96,12 +96,20 @@ def check_task_state(their_state, own_state, path):
         )
     for name in own_state:
         if name in their_state and own_state[name] != their_state[name]:
-            was = shown(their_state[name])
-            now = shown(own_state[name])
+            was = in_words(their_state[name])
+            now = in_words(own_state[name])
             raise UsageError(
-                f"{path}: the data are not those of the run: {name} was {was} and is {now}; use "
-                "the same"
+                f"{path}: the data differ from those of the run: {name} was {was} and is {now}; "
+                "use the same"
             )
+
+
+def in_words(value):
+    """A value of the state of a task, for a message; of a long list its beginning."""
+    if not isinstance(value, list):
+        return shown(value)
+    text = ", ".join(map(str, value))
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def check_update(state, named, path):
