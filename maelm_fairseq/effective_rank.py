@@ -100,7 +100,10 @@ def main():
     check_new(args.dest)
     dictionary, blocks = load_blocks(args)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    panels, all_rows, all_dimensions, all_spectra = {}, [], [], {}
+    panels = {}
+    all_rows = []
+    all_dimensions = []
+    all_spectra = {}
     with atomic_folder(args.dest) as folder:
         for name, file in zip(args.names, args.checkpoint):
             model = load_model(file, dictionary).to(device)

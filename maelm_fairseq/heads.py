@@ -84,7 +84,8 @@ class SpanHead(nn.Linear):
 
 
 # The choices of --classification-pooling.
-FIRST, MEAN = "first", "mean"
+FIRST = "first"
+MEAN = "mean"
 POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
 
 

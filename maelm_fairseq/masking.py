@@ -219,14 +219,11 @@ class Masking:
         selected = selected + 1  # after <s>
 
         k = len(selected)
-        unmasked, random, visible = (
-            min(k, int(share * k + round_k)) for share in self.visible_shares
-        )
+        counts = [min(k, int(share * k + round_k)) for share in self.visible_shares]
+        unmasked, random, visible = counts
         seen = tokens[selected[:visible]]
         if random > unmasked:
-            first, end = self.text_tokens.start, self.text_tokens.stop
-            drawn = rng.integers(first, end - 1, random - unmasked)
-            seen[unmasked:random] = drawn + (drawn >= self.mask_token)  # never [MASK]
+            seen[unmasked:random] = self._random_tokens(rng, random - unmasked)
         seen[random:] = self.mask_token
 
         is_context = np.ones(len(tokens), dtype=bool)
@@ -246,3 +243,8 @@ class Masking:
         # At the beginning of a line, after `</s>`, a word may begin without a mark of its own.
         starts = self.word_starts[tokens[1:]] | (tokens[:-1] < UNKNOWN)
         return np.cumsum(starts) - 1
+
+    def _random_tokens(self, rng, count):
+        """Random tokens of the text, none of which is [MASK]."""
+        drawn = rng.integers(self.text_tokens.start, self.text_tokens.stop - 1, count)
+        return drawn + (drawn >= self.mask_token)

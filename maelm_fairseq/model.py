@@ -207,8 +207,8 @@ class MaeLmModel(BaseFairseqModel):
             raise UsageError(
                 "--decoder-layers 0, but the encoder does not see all positions: it needs a decoder"
             )
-        x = self.embed_tokens(tokens)
         masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
+        x = self.embed_tokens(tokens)
         return self.encoder(x, positions, padded, num_predicted, hidden, masks)
 
     def embed_masks(self, masked_positions):

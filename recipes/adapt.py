@@ -175,10 +175,10 @@ def check(args, extra):
     if extended < positions:
         expected = f"the model has {positions}, expected as many or more"
         raise UsageError(f"--extend-positions {extended}: {expected}")
-    known = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
-    known += ["--optimizer", "torch_adamw"]
-    known += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
-    ours, theirs = parsed(known), parsed([*known, *extra])
+    options = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
+    options += ["--optimizer", "torch_adamw"]
+    options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
+    ours, theirs = parsed(options), parsed([*options, *extra])
     refuse_own(OWN, ours, theirs)
     tokens = theirs.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"

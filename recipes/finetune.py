@@ -101,7 +101,9 @@ def report_best(runs, settings, best, records):
     folder = runs.parent(settings)
     checkpoint = runs.model(settings, best)
     task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
-    results, reports, answers = [], [], {}
+    results = []
+    reports = []
+    answers = {}
     for split in runs.splits:
         if split == "train":
             continue

@@ -183,8 +183,10 @@ def fit_to_devices(cfg, args, extra):
 
     Returns: what an update consists of, in words
     """
-    distributed, dataset = cfg["distributed_training"], cfg["dataset"]
-    optimization, common = cfg["optimization"], cfg["common"]
+    common = cfg["common"]
+    dataset = cfg["dataset"]
+    distributed = cfg["distributed_training"]
+    optimization = cfg["optimization"]
     at_a_time = distributed["distributed_world_size"] * dataset["batch_size"]
     sequences = at_a_time * optimization["update_freq"][0]
     processes = max(args.gpus, 1) * args.nodes
@@ -253,8 +255,10 @@ def scale_schedule(cfg, updates):
 
     There are four validations or more.
     """
-    optimization, schedule = cfg["optimization"], cfg["lr_scheduler"]
-    task, checkpoint = cfg["task"], cfg["checkpoint"]
+    checkpoint = cfg["checkpoint"]
+    optimization = cfg["optimization"]
+    schedule = cfg["lr_scheduler"]
+    task = cfg["task"]
     share = updates / optimization["max_update"]
     optimization["max_update"] = updates
     schedule["total_num_update"] = updates
@@ -285,15 +289,15 @@ def rendezvous(args):
         # Training has a port of its own: on that of `machine_number`, an early machine would still
         # find the store there, and then lose it.
         port += 1
-    found = dict(
+    network = dict(
         distributed_init_method=f"tcp://{address}:{port}",
         distributed_rank=number * max(args.gpus, 1),
     )
     if not args.gpus:
-        found.update(
+        network.update(
             distributed_backend="gloo", ddp_backend="legacy_ddp", distributed_no_spawn=True
         )
-    return found
+    return network
 
 
 def machine_number(address, port, machines):
