@@ -261,8 +261,9 @@ def scale_schedule(cfg, updates):
     task = cfg["task"]
     share = updates / optimization["max_update"]
     optimization["max_update"] = updates
-    schedule["total_num_update"] = updates
-    schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
+    if schedule.get("warmup_updates") is not None:  # else another schedule has replaced it
+        schedule["total_num_update"] = updates
+        schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
     task["encoder_mask_fade_updates"] = round(share * task.get("encoder_mask_fade_updates", 0))
     every = checkpoint.get("save_interval_updates") or updates
     checkpoint["save_interval_updates"] = min(every, -(-updates // 4))

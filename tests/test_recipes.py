@@ -254,6 +254,10 @@ def test_updates_scale_what_belongs_to_them(name, warmup, fade):
     config = parse_command(dry_run(name + ".sh", *options))
     assert config.lr_scheduler.warmup_updates == 7
     assert config.checkpoint.save_interval_updates == 3
+    options = ["--gpus", 1, "--updates", 10, "--lr-scheduler", "fixed"]
+    config = parse_command(dry_run(name + ".sh", *options))
+    assert config.optimization.max_update == 10
+    assert config.lr_scheduler._name == "fixed"
 
 
 def test_first_updates_say_how_long_the_others_take(monkeypatch, caplog):
