@@ -224,6 +224,7 @@ def become(option, program):
     from_environment = map(os.path.abspath, path.split(os.pathsep)) if path else []
     sys.path[:] = [first, *from_environment, *sys.path[1:]]
     sys.argv[:] = program if option == "file" else [option, *program[1:]]
+    sys.modules.pop("sitecustomize", None)  # of the system, which the server has imported
     with contextlib.suppress(ImportError):
         import sitecustomize  # noqa: F401  that of a test, in a folder of PYTHONPATH
     if option == "-m":
