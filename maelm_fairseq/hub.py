@@ -353,7 +353,7 @@ class MaeLm:
         limit = self.model.max_positions()
         logits = self._logits(head, [self._tokens(text, pair, limit) for text, pair in rows])
         if labels is None:
-            mean, deviation = self.facts.units or (0.0, 1.0)
+            mean, deviation = self.facts.units
             return [x.item() * deviation + mean for x in logits]
         return [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
 

@@ -8,14 +8,15 @@ import numpy as np
 from .base.errors import UsageError
 
 STANDARDISED = "standardised"  # in the state of a task: mean and deviation
+AS_THEY_ARE = (0.0, 1.0)  # mean and deviation for a head that predicts the numbers themselves
 
 
 def units(task_state):
     """Mean and standard deviation of the numbers that a head predicts in standardised form.
 
-    They are 0 and 1 for a head that predicts the numbers themselves.
+    They are `AS_THEY_ARE` for a head that predicts the numbers themselves.
     """
-    return task_state.get(STANDARDISED) or (0.0, 1.0)
+    return task_state.get(STANDARDISED) or AS_THEY_ARE
 
 
 def in_own_units(head, mean, deviation):

@@ -19,6 +19,7 @@ from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
+from .distributed import of_first_process
 from .engine import (
     ChoiceEnum,
     FairseqTask,
@@ -323,16 +324,6 @@ def check_metric(cfg, criterion):
         raise UsageError(
             f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; choose one"
         )
-
-
-def of_first_process(tensor):
-    """A tensor, on the CPU, with the values that it has in the first of all processes."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return tensor
-    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    shared = tensor.to(device)
-    torch.distributed.broadcast(shared, 0)
-    return shared.cpu()
 
 
 def has_index(prefix):

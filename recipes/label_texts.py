@@ -17,7 +17,7 @@ import numpy as np
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import Parser, UsageError, run
 from maelm_fairseq.base.files import atomic_write, check_new
-from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, vote
+from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
 from maelm_fairseq.predict import chunks, text_columns
 
@@ -86,10 +86,8 @@ def label(labelled, texts, model=None):
 
 def parse_args():
     parser = Parser("label_texts.py", description=__doc__)
+    add_options(parser)
     add = parser.add_argument
-    labelled = "folder of the labelled files, as for finetune_glue.sh"
-    add("--labelled", required=True, metavar="DIR", help=labelled)
-    add("--regression", action="store_true", help="a column `label` has numbers to predict")
     add("--texts", required=True, metavar="FILE", help="a text in each line")
     add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
     checkpoint = "an encoder fine-tuned on the same files, which then votes, too"

@@ -18,16 +18,9 @@ def test_steps_are_those_of_fairseqs_adam():
     torch.manual_seed(1)
     ours = [torch.nn.Parameter(torch.randn(shape)) for shape in [(7, 5), (5,), ()]]
     theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    config = dict(
-        lr=[0.01],
-        adam_betas="(0.9, 0.98)",
-        adam_eps=1e-12,
-        weight_decay=0.1,
-        lr_layer_decay=1.0,
-        fp16=False,
-    )
-    fairseqs = DictConfig(dict(config, use_old_adam=True, fp16_adam_stats=False, tpu=False))
-    optimizers = [TorchAdamW(Namespace(**config), ours), FairseqAdam(fairseqs, theirs)]
+    config = options(adam_eps=1e-12, weight_decay=0.1)
+    fairseqs = DictConfig(dict(vars(config), use_old_adam=True, fp16_adam_stats=False, tpu=False))
+    optimizers = [TorchAdamW(config, ours), FairseqAdam(fairseqs, theirs)]
     for number in range(30):
         for our, their in zip(ours, theirs):
             our.grad = torch.randn(our.shape)

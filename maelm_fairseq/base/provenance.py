@@ -55,6 +55,11 @@ def is_short(value):
     return isinstance(value, (str, int, float)) and len(str(value)) < 50
 
 
+def short_checksum(value):
+    """Eight hexadecimal digits for the name of what was made from a value with a `repr`."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:8]
+
+
 def sha256(path):
     """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()

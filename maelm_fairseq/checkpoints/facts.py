@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
+from ..number_units import AS_THEY_ARE
 from .run_state import TaskState
 
 # Of a configuration of fairseq's.
@@ -38,7 +39,7 @@ class Facts:
     texts: int = 1  # in an example of the fine-tuned task; 2 for pairs
     of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
     # Of the numbers that the head predicts; see `number_units.units`.
-    units: Optional[Tuple[float, float]] = None
+    units: Tuple[float, float] = AS_THEY_ARE
     may_be_empty: bool = False  # whether a question may have no answer
     encoder_mask_fraction: Optional[float] = None  # of pretraining
     tokens_per_sample: Optional[int] = None  # of pretraining
@@ -101,7 +102,7 @@ def facts_of(state, path):
         labels=task.labels,
         texts=len(task.form[1]) if task.form else 1,
         of_sentences=task.form is not None,
-        units=task.standardised,
+        units=task.standardised or AS_THEY_ARE,
         may_be_empty=bool(task.may_be_empty),
         encoder_mask_fraction=of_pretraining("encoder_mask_fraction"),
         tokens_per_sample=of_pretraining("tokens_per_sample"),

@@ -258,12 +258,18 @@ def score(predictor, file, metrics, targets, predicted):
     return scores_of_file
 
 
+def add_options(parser):
+    """Adds the options that say what a bag of words is trained on; see `Labelled`."""
+    labelled = "folder of the labelled files, as for finetune_glue.sh"
+    parser.add_argument("--labelled", required=True, metavar="DIR", help=labelled)
+    regression = "a column `label` has numbers to predict"
+    parser.add_argument("--regression", action="store_true", help=regression)
+
+
 def main():
     parser = Parser("bag_of_words.py", description=__doc__)
+    add_options(parser)
     add = parser.add_argument
-    labelled = "folder of the labelled files, as for finetune_glue.sh"
-    add("--labelled", required=True, metavar="DIR", help=labelled)
-    add("--regression", action="store_true", help="a column `label` has numbers to predict")
     add("--dest", metavar="FILE.json", help="also write scores and outputs to a file")
     args = parser.parse_args()
     if args.dest:

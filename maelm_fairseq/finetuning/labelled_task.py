@@ -26,6 +26,7 @@ from ..base.typed_values import shown
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.compatibility import ENCODER, compare_configurations
 from ..checkpoints.facts import facts_of
+from ..distributed import from_all_processes
 from ..engine import MetersDict, metrics, models
 from ..precision import PrecisionConfig, check_precision
 from ..state_dicts import HEADS
@@ -239,7 +240,7 @@ class LabelledTask(TokenTask, ABC):
         with torch.no_grad():
             loss, ntargets, logged, output = criterion.step(model, sample)
         rows = self.answers(output, sample, self.datasets[self.split])
-        self.answered += of_all_processes(dict(zip(sample["id"].tolist(), rows)))
+        self.answered += from_all_processes(dict(zip(sample["id"].tolist(), rows)))
         return loss, ntargets, logged
 
     def reduce_metrics(self, logging_outputs, criterion):
@@ -258,18 +259,6 @@ class LabelledTask(TokenTask, ABC):
             kept = {"num_updates": update}
         scores = agg["_scores"]
         self.state.merge_state_dict({SCORES: {**kept, scores.split: scores.values()}})
-
-
-def of_all_processes(value):
-    """The values that all processes have at this place, a list.
-
-    fairseq also has a function for this, but only for values that are short.
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return [value]
-    values = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value)
-    return values
 
 
 def layers_below_head(name, layers):

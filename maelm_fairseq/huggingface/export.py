@@ -30,7 +30,7 @@ from ..checkpoints.facts import facts_of
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head
 from ..hub import MaeLm
-from ..number_units import in_own_units
+from ..number_units import AS_THEY_ARE, in_own_units
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
@@ -87,9 +87,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
             "fine-tune it again"
         )
-    if facts.units:
+    if facts.units != AS_THEY_ARE:
         in_own_units(module, *facts.units)
-        facts = replace(facts, units=None)
+        facts = replace(facts, units=AS_THEY_ARE)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
     kind = _kind(model, layout, module, facts)
     config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)

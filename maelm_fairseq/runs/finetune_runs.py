@@ -4,7 +4,6 @@ A run is trained unless its folder has the result already.
 The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt the result.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -82,7 +81,7 @@ class Runs:
         made_from.append(self.command.args.from_scratch)
         made_from += map(str, self.command.layer_decay())
         made_from += self.command.further
-        return hashlib.sha256(repr(made_from).encode()).hexdigest()[:8]
+        return provenance.short_checksum(made_from)
 
     def parent(self, settings):
         """The folder of the runs of all seeds.

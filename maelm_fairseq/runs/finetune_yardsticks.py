@@ -1,6 +1,5 @@
 """The bag of words beside fine-tuning: in a process of its own, no longer than training took."""
 
-import hashlib
 import itertools
 import os
 import sys
@@ -11,7 +10,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.provenance import sha256
+from ..base.provenance import sha256, short_checksum
 from ..evaluation.votes import (
     BAG_OF_WORDS,
     MOST_FREQUENT,
@@ -45,8 +44,7 @@ class Measurement:
         self.is_regression = task.state.labels is None
         self.splits = {os.path.basename(path): split for split, path in files.items()}  # by file
         made_from = [(name, sha256(files[split])) for name, split in sorted(self.splits.items())]
-        digest = hashlib.sha256(repr([made_from, self.is_regression]).encode()).hexdigest()[:8]
-        self.name = f"bag_of_words-{digest}"
+        self.name = f"bag_of_words-{short_checksum([made_from, self.is_regression])}"
         self.path = os.path.join(folder, f"{self.name}.json")
 
     def run(self, jobs, limit):

@@ -12,12 +12,14 @@ class Run:
     # What --patience has seen: the attributes of fairseq's `should_stop_early`.
     patience: Dict = field(default_factory=dict)
     keeps_freed_memory: bool = False
+    candidate: Optional[str] = None  # the checkpoint from which it is trying to resume: a path
     # The path of a checkpoint, until files in its folder have been renamed or copied.
     resumed_from: Optional[str] = None
     refused: Dict[str, Exception] = field(default_factory=dict)  # by the paths of newer checkpoints
     was_validated: bool = False  # whether the checkpoint that it resumes from was
     # The last update at which fairseq was asked to validate and save.
     validated_at: Optional[int] = None
+    saving_last: Optional[str] = None  # the path of the last checkpoint, while it is saved
 
 
 current = Run()

@@ -10,6 +10,7 @@ import torch
 from ..base.errors import UsageError
 from ..base.settings import option
 from ..base.typed_values import shown, typed
+from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
     ENCODER,
     OTHERS,
@@ -19,6 +20,7 @@ from ..checkpoints.compatibility import (
 )
 from ..checkpoints.run_state import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
+from ..distributed import from_all_processes
 from ..number_units import STANDARDISED
 from ..state_dicts import HEADS, fit_parts
 from ..vocabulary import FINGERPRINT
@@ -117,7 +119,7 @@ def check_update(state, named, path):
 
     That number is `named`; None if the name says nothing.
     """
-    update = state["optimizer_history"][-1].get("num_updates", 0)
+    update = updates_of(state)
     if named not in (None, update):
         raise UsageError(
             f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it"
@@ -221,10 +223,7 @@ def same_in_all_processes(update, save_dir):
     Raises ValueError: they resume from several. A process that does not find the checkpoint would
         begin anew, and nobody would notice
     """
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return update
-    updates = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(updates, update)
+    updates = from_all_processes(update)
     if len({*updates}) > 1:
         raise UsageError(
             f"--save-dir {save_dir}: some processes of this run resume from update "

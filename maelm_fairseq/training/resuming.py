@@ -22,12 +22,6 @@ from .loading import ALREADY_READ, explained
 CANNOT_RESUME = "the run cannot resume from it"
 
 
-class Candidate:
-    """The checkpoint that `load_checkpoint` is trying, for `load_trainer_checkpoint`."""
-
-    path = None
-
-
 def load_checkpoint(original, cfg, trainer, **kwargs):
     """Tries the checkpoints from which a run may resume, one after the other, until it can use one.
 
@@ -42,7 +36,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
         return original(cfg, trainer, **kwargs)
 
     def load(path):
-        Candidate.path = path
+        current.candidate = path
         # Forgets the best loss of a checkpoint that was refused.
         vars(checkpoint_utils.save_checkpoint).clear()
         with explained(path, CANNOT_RESUME):
@@ -53,7 +47,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     try:
         current.resumed_from, loaded, current.refused = first_accepted(paths, load, others)
     finally:
-        Candidate.path = None
+        current.candidate = None
         cfg.finetune_from_model = finetune_from_model
     extra_state, _ = loaded
     is_best = current.was_validated and extra_state["val_loss"] == extra_state.get("best")
@@ -68,17 +62,17 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 
     The place in the data is restored later.
     """
-    path = Candidate.path or filename
+    path = current.candidate or filename
     cfg = trainer.cfg.checkpoint
     last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     is_default = cfg.restore_file == LAST and path == last
-    is_new_run = is_default and Candidate.path is None
+    is_new_run = is_default and current.candidate is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with explained(path, CANNOT_RESUME):
         state = for_fairseq(read_file(path), path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
-        if Candidate.path:
+        if current.candidate:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(state, updates.get(path), path)
         ALREADY_READ[path] = state  # only now, as a refused checkpoint must not take memory

@@ -13,12 +13,6 @@ from . import save_folder
 from .current_run import current
 
 
-class Saving:
-    """What `save_checkpoint` is doing, for the functions that fairseq calls in it."""
-
-    last = None  # the path of the last checkpoint
-
-
 def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     """Refuses NaN; says in one line that the disk is full; writes the last checkpoint first."""
     update = trainer.get_num_updates()
@@ -26,7 +20,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights are", update, cfg)
     if not cfg.no_last_checkpoints:
-        Saving.last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+        current.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     try:
         return original(cfg, trainer, epoch_itr, val_loss)
     except OSError as error:
@@ -35,7 +29,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
             f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
         ) from None
     finally:
-        Saving.last = None
+        current.saving_last = None
 
 
 def torch_persistent_save(original, state, filename, async_write=False):
@@ -49,9 +43,9 @@ def torch_persistent_save(original, state, filename, async_write=False):
         return
     if current.patience:
         state["extra_state"]["early_stopping"] = dict(current.patience)
-    writing.save(state, Saving.last or filename)
-    if Saving.last and filename != Saving.last:
-        writing.copy(Saving.last, filename)
+    writing.save(state, current.saving_last or filename)
+    if current.saving_last and filename != current.saving_last:
+        writing.copy(current.saving_last, filename)
 
 
 class AtomicPathManager(PathManager):
@@ -59,7 +53,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def copy(src_path, dst_path, overwrite=False):
-        if dst_path != Saving.last:  # which was written first
+        if dst_path != current.saving_last:  # which was written first
             writing.copy(src_path, dst_path)
         return True
 

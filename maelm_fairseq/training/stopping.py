@@ -18,6 +18,7 @@ from multiprocessing import resource_tracker
 
 import torch
 
+from .. import distributed
 from ..base.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ def stop(update, saved, without=()):
         saved: the folder with its checkpoint, None if there is none
         without: options of the command that would begin the run anew
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if distributed.is_running():
         # When the first process ends, the others may be killed, also the one that saves.
         torch.distributed.barrier()
     command = "the same command"
