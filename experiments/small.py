@@ -12,10 +12,10 @@ records.
         what needs no encoder, into records/small/yardsticks.npz
 
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
-OPTIONS has. Measured are the losses of validation and scores with few labels, in NAME.csv. Those in
-FINE_TUNED are also fine-tuned, with the recipe's defaults in bfloat16; what each answers for every
-dev and test example, by itself and together with a bag of words, is in NAME.npz, and so is how
-minimal pairs are decided.
+OPTIONS has. Measured are the losses of validation and, but for the objectives, scores with few
+labels, in NAME.csv. Those in FINE_TUNED are also fine-tuned, with the recipe's defaults in
+bfloat16; what each answers for every dev and test example, by itself and together with a bag of
+words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
 import re
@@ -187,12 +187,19 @@ def evaluated(name, folder, pairs):
     dest = folder / name / "evaluated"
     command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt"]
     command += ["--names", name, "--data", folder / "data", "--dest", dest]
-    command += ["--labelled", folder / "labelled", "--tasks", *FEW_SHOT_TASKS]
-    command += ["--few-shot-repeats", FEW_SHOT_REPEATS]
     if pairs:
         command += ["--pairs", pairs]
+    if has_few_labels(name):
+        command += ["--labelled", folder / "labelled", "--tasks", *FEW_SHOT_TASKS]
+        command += ["--few-shot-repeats", FEW_SHOT_REPEATS]
     call(sys.executable, *command)
     return dest
+
+
+def has_few_labels(name):
+    """Whether an encoder is also measured with few labels; the plan of the objectives has none."""
+    variant, _ = split(name)
+    return variant not in OBJECTIVES
 
 
 def measure(name, folder, pairs):
@@ -200,22 +207,29 @@ def measure(name, folder, pairs):
     variant, seed = split(name)
     rows = []
     arrays = {}
-    if variant in FINE_TUNED:
-        arrays = task_answers(name, folder)
     if variant != UNTRAINED:
         for updates, metric, value in losses(folder / name / "train.log"):
             rows.append([variant, seed, updates, "", TEXT, "validation", metric, value])
-        rows += few_label_rows(name, folder)
-        dest = evaluated(name, folder, pairs)
-        for row in pd.read_csv(dest / "scores.csv").itertuples():
-            if row.feature.endswith("examples per class"):
-                predictor = variant if row.model == name else row.model
-                score = row.task, row.feature, row.metric, row.value
-                rows.append([predictor, seed, "", "", *score])
+        if has_few_labels(name):
+            rows += few_label_rows(name, folder)
+        if pairs or has_few_labels(name):
+            dest = evaluated(name, folder, pairs)
+            rows += few_shot_rows(name, dest)
         if pairs:
             arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
+    if variant in FINE_TUNED:
+        arrays.update(task_answers(name, folder))
     save(RECORDS / f"{name}.npz", arrays)
     write(RECORDS / f"{name}.csv", rows)
+
+
+def few_shot_rows(name, dest):
+    """Yields the scores of `evaluate.py` with few labels."""
+    variant, seed = split(name)
+    for row in pd.read_csv(dest / "scores.csv").itertuples():
+        if row.feature.endswith("examples per class"):
+            predictor = variant if row.model == name else row.model
+            yield predictor, seed, "", "", row.task, row.feature, row.metric, row.value
 
 
 def few_label_rows(name, folder):

@@ -136,7 +136,7 @@ def test_secondary_tables(evaluated):
 
 
 def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
-    folder, _, _ = evaluated
+    folder, _, output = evaluated
     text = (folder / "out" / "evaluation.md").read_text()
     task = load_task(str(folder / "labelled" / "kind"))
     counts = bag_of_words.Counts([(task_text,) for task_text in task.texts])
@@ -152,6 +152,8 @@ def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     assert float(rows["most frequent class"][0]) == pytest.approx(most_frequent, abs=2)
     assert float(rows["most frequent class"][1]) == 0  # A constant has no correlation.
     assert rows_of(text, BY_LAYER)["bag of words"][:1] == rows["bag of words"][2:]
+    score = rows["bag of words"][0]
+    assert f"\nbag of words, kind: accuracy {score} (no encoder)\n" in output
     few = rows_of(text, "8 examples per class")
     assert few["bag of words"] != rows["bag of words"]
     assert few["most frequent class"][0] == rows["most frequent class"][0]
@@ -165,7 +167,7 @@ def test_arms_are_compared_by_seed(evaluated):
     rows = rows_of((folder / "out" / "evaluation.md").read_text(), "mae_lm minus mlm")
     difference, low, high, *counts = map(float, rows["mean"])
     assert counts == [2, 2]
-    interval = f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
+    interval = f"{difference:+.2f} ({low:+.2f} to {high:+.2f}, over 2 seeds)"
     assert f"\nmae_lm minus mlm, mean over tasks: {interval}\n" in output
     table = pd.read_csv(folder / "out" / "scores.csv")
     for title, layer in [("mean", "chosen"), ("mean, last layer", "last")]:

@@ -80,9 +80,9 @@ def check_card(case, pipeline, card):
     ast.parse(usage)
     assert f'"{case}"' in usage
     assert ("trust_remote_code=True" in usage) == has_code
-    bits = ""  # only of a model that was not fine-tuned
+    bits = " bits"
     if pipeline in ["feature-extraction", "fill-mask"]:
-        bits = " bits per predicted token, 15% of the tokens masked; "
+        bits = " bits per predicted token, 15% of the tokens predicted; "
         bits += "by token frequencies alone: 9.5"
     assert re.search(r"- Validation loss: 5\.125(.*)", card)[1] == bits
     assert "combining marks" in card
@@ -132,8 +132,9 @@ def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     assert "- Pretraining: 2 updates\n" in card
     assert "- Text and language: **please fill in**\n" in card
     assert "truncation=True" in card
-    assert "`mask_prob` 0.15" in card
-    assert re.search(r"- Validation loss: \d.* masked; by token frequencies alone: \d", card)
+    assert "`mask_prob` 0.15, `leave_unmasked_prob` 0.0, `random_token_prob` 0.0," in card
+    assert "`lr` 0.0" in card
+    assert re.search(r"- Validation loss: \d.* predicted; by token frequencies alone: \d", card)
     check_record_of_shards(data, tmp_path / "data")
 
 

@@ -23,6 +23,8 @@ class Options:
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
     # These are only shown.
+    leave_unmasked_prob: Any = None
+    random_token_prob: Any = None
     decoder_layers: Any = None
     encoder_mask_fade_updates: Any = None
     lr: Any = None

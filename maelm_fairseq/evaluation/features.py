@@ -31,6 +31,7 @@ def compute(model, texts):
     """
     tokens = encode(model, texts)
     features = {}
+    progress = tqdm(total=len(tokens), desc="features", unit="text", leave=False, disable=None)
     for rows, padding, hidden in model.layers(tokens):
         hidden = torch.stack(hidden).masked_fill(padding[..., None], 0).cpu()
         counts = (~padding[:, 1:]).sum(1, keepdim=True).cpu()
@@ -38,9 +39,10 @@ def compute(model, texts):
         for pool, values in pooled.items():
             if pool not in features:
                 features[pool] = np.empty((len(hidden), len(tokens), hidden.size(-1)), np.float32)
-            features[pool][:, rows.numpy()] = (
-                values.numpy()
-            )  # a tensor of one number would be that number
+            index = rows.numpy()  # a tensor of one number would index like a plain number
+            features[pool][:, index] = values.numpy()
+        progress.update(len(rows))
+    progress.close()
     return features
 
 

@@ -40,7 +40,7 @@ from ..finetuning.labelled_files import SENTENCE_FILES, find_file
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
 from .minimal_pairs import decide
-from .outcomes import GROUPS, PAIRS, Records, all_scores
+from .outcomes import GROUPS, PAIRS, TEXT, Records, all_scores
 from .pair_files import read_pairs
 from .probe_tasks import PRIMARY, SECONDARY, load_task
 from .probes import STRENGTHS, probe, score
@@ -252,19 +252,33 @@ def evaluate(args):
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
-        value = score(records[name].answers(task.name, "mean"), task.targets)
-        tqdm.write(f"{name}, {task.name}: {task.metric} {value:.2f}")
+        layers = layers_in_words(records[name].arrays[f"{task.name}/mean/layers"])
+        tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
     yardsticks = {}
     if tasks:
         yardsticks = {name: Records(record_file(args, name), name) for name in YARDSTICKS}
     for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
         measure_yardsticks(yardsticks, task, args.few_shot_repeats)
+        for record in yardsticks.values():
+            tqdm.write(f"{score_in_words(record, task, TEXT)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS, origin):
             arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
             records[name].write(pairs.name, PAIRS, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(yardsticks.values()))
+
+
+def score_in_words(record, task, feature):
+    """The score of a recorded predictor, with the names of predictor, task and metric."""
+    value = score(record.answers(task.name, feature), task.targets)
+    return f"{record.model}, {task.name}: {task.metric} {value:.2f}"
+
+
+def layers_in_words(layers):
+    """The layers that training folds select, (F,), in words; layer 0 are the embeddings."""
+    names = [f"layer {layer}" if layer else "the embeddings" for layer in np.unique(layers)]
+    return " or ".join(names)
 
 
 def record_file(args, name):
@@ -285,9 +299,10 @@ def write_tables(args, tasks, records, yardsticks):
         described = heading(args, tasks, secondary)
         stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
     for arms in args.compare:
-        estimate, low, high = report.differences(arms).loc["mean"].iloc[:3]
+        estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
         interval = f"{low:+.2f} to {high:+.2f}"
-        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval})")
+        over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
+        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
     print(f"tables: {path}")
 
 

@@ -183,6 +183,8 @@ class Report:
         titles = {feature: TITLES.get(feature, feature) for feature in features}
         parts = [self.pairs_text(name) for name in self.pairs]
         for title, frame in self.sections(titles).items():
+            if len(frame) and len(self.tasks) == 1:
+                frame = frame.drop(columns="mean", errors="ignore")
             if len(frame):
                 parts.append(f"## {title}\n{markdown(frame)}")
         parts += [self.comparison_text(arms, titles) for arms in comparisons]

@@ -22,8 +22,9 @@ from .weights import (
 
 GAP = "**please fill in**"
 # The options of its run that the card lists.
-SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "encoder_mask_fraction"]
-SHOWN += ["encoder_mask_fade_updates", "lr", "update_freq", "batch_size", "max_tokens"]
+SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "leave_unmasked_prob"]
+SHOWN += ["random_token_prob", "encoder_mask_fraction", "encoder_mask_fade_updates", "lr"]
+SHOWN += ["update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 # `example` is given to the tokenizer; `usage` is what the model makes of it.
@@ -187,22 +188,35 @@ def training(facts, data):
         line = f"{stage}: {facts.updates:,} updates"
         start = options.finetune_from_model
         if start:
-            line += f", starting from `{os.path.basename(start)}`"
+            folder, file = os.path.split(os.path.abspath(start))
+            line += f", starting from `{os.path.basename(folder)}/{file}`"
         lines.append(line)
-    values = {name: getattr(options, name) for name in SHOWN}
-    shown = [f"`{name}` {value}" for name, value in values.items() if value is not None]
-    lines.append("Options: " + ", ".join(shown))
+    lines.append("Options: " + ", ".join(shown_options(options)))
     if facts.validated is not None:
         metric = options.best_checkpoint_metric
         lines.append(f"Validation {metric}: {facts.validated}{of_validation(facts)}")
     return lines
 
 
+def shown_options(options):
+    """The options of the run in words, each with its value; a list of one value as the value."""
+    shown = []
+    for name in SHOWN:
+        value = getattr(options, name)
+        if isinstance(value, (list, tuple)) and len(value) == 1:
+            (value,) = value
+        if value is not None:
+            shown.append(f"`{name}` {value}")
+    return shown
+
+
 def of_validation(facts):
-    """The unit and the circumstances of the validation loss, in words; "" after fine-tuning."""
-    if facts.options.best_checkpoint_metric != "loss" or facts.is_fine_tuned:
+    """The unit and the circumstances of the validation loss, in words."""
+    if facts.options.best_checkpoint_metric != "loss":
         return ""
-    text = f" bits per predicted token, {100 * facts.options.mask_prob:g}% of the tokens masked"
+    if facts.is_fine_tuned:
+        return " bits" if facts.labels else ""
+    text = f" bits per predicted token, {100 * facts.options.mask_prob:g}% of the tokens predicted"
     if facts.unigram_bits is not None:
         text += f"; by token frequencies alone: {facts.unigram_bits:.4g}"
     return text
