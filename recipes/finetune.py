@@ -16,10 +16,11 @@ from functools import partial
 
 from maelm_fairseq.base.errors import UsageError, run
 from maelm_fairseq.finetuning.labelled_files import is_test
-from maelm_fairseq.finetuning.metrics import GROUPS, MOST_GROUPS, standard_errors
-from maelm_fairseq.finetuning.prediction import load_task, predict
+from maelm_fairseq.finetuning.metrics import standard_errors
+from maelm_fairseq.finetuning.prediction import load_task, predict, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
-from maelm_fairseq.runs.finetune_options import Command, parse
+from maelm_fairseq.runs.finetune_files import write_file
+from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
     TABLE,
     Result,
@@ -31,31 +32,33 @@ from maelm_fairseq.runs.finetune_results import (
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import READER, Runs
-from maelm_fairseq.runs.finetune_settings import combinations
 from maelm_fairseq.runs.finetune_yardsticks import Measurement
 from maelm_fairseq.runs.jobs import Jobs
-from maelm_fairseq.runs.server_files import predictions, write_file
 
 PATIENCE = 60  # seconds that the bag of words may always take
-PROGRAMS = {
+# What users call this program for a task, by fairseq's name of the task.
+SCRIPTS = {
     "mae_lm_sentences": "finetune_glue.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
     "squad": "finetune_squad.sh",
 }
-# fairseq's names of tasks.
-SENTENCES = "mae_lm_sentences"
-QUESTIONS = "squad"
 
 
 def begin(kind, words):
-    """Checks options and files; returns the `Runs`, and the settings to run or to search."""
-    args, further = parse(kind, words, PROGRAMS[kind], __doc__)
-    command = Command(kind, args, further)
+    """Checks options and files; returns the `Runs`, and the settings to run or to search.
+
+    Args:
+        kind: fairseq's name of the task
+        words: the arguments of the recipe
+    """
+    task_class = task_class_of(kind)
+    args, further = parse(task_class, words, SCRIPTS[kind], __doc__)
+    command = Command(kind, task_class, args, further)
     if command.name == TABLE:
         fix = "rename it, as the table of results has that name"
         raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
     read_table(args.save_dir)
-    settings = combinations(args, kind, command.name, command.model["encoder_embed_dim"])
+    settings = combinations(args, command.defaults)
     cfg = command.configuration(settings[0])
     return Runs(command, cfg, Jobs(args.jobs)), settings
 
@@ -71,7 +74,7 @@ def finetune(runs, settings):
     records = runs.of_seeds(chosen, seeds)
     best = seeds[runs.ranked(records)[0]]
     results, answers = report_best(runs, chosen, best, records)
-    if runs.command.kind == SENTENCES:
+    if runs.task.has_bag_of_words:
         training = sum(record.seconds for record in records)
         results += yardsticks(runs, results, answers, limit=max(PATIENCE, training))
     show(results)
@@ -109,10 +112,10 @@ def report_best(runs, settings, best, records):
             continue
         name = runs.file_name(split)
         answers[split] = predict(task, model, split)
-        if is_test(split) or (split == "valid" and command.kind == QUESTIONS):
-            place, text = predictions(task, answers[split], split, command.name)
-            write_file(os.path.join(folder, place), text, f"predictions for {name}")
         dataset = task.datasets[split]
+        if is_test(split) or (split == "valid" and task.predicts_dev):
+            file_name, text = task.prediction_file(dataset, answers[split], command.name)
+            write_file(os.path.join(folder, file_name), text, f"predictions for {name}")
         if not dataset.metrics:
             continue
         report = task.report(dataset, answers[split])
@@ -139,8 +142,8 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     else:
         scores = [task.scores(dataset, answers)]
         note += f", seed {best}"
-    groups = MOST_GROUPS if command.kind == SENTENCES else GROUPS  # others take longer to score
-    errors = standard_errors(partial(scores_of, task, dataset, answers), answers, groups)
+    scores_of_examples = partial(scores_of, task, dataset, answers)
+    errors = standard_errors(scores_of_examples, answers, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
     options = " ".join([os.path.basename(runs.parent(settings)), *command.further])

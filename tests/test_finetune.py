@@ -26,11 +26,13 @@ import labelled
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.labelled_files import read_sentences
+from maelm_fairseq.finetuning.prediction import task_class_of
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.heads import POOLING
-from maelm_fairseq.runs import finetune_results, jobs, server_files
-from maelm_fairseq.runs.finetune_settings import DEFAULTS, combinations
+from maelm_fairseq.runs import finetune_results, jobs
+from maelm_fairseq.runs.finetune_options import combinations
 from test_preemption import STOPPED, finish, start
 from training import checkpoint, updates
 
@@ -94,8 +96,8 @@ def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
         first_texts, second_texts = zip(*(example.texts for example in examples))
         answers = model.predict(list(first_texts), list(second_texts))
         labels = [max(answer, key=answer.get) for answer in answers]
-        numbers = [example.number for example in examples]
-        assert submitted(save, name) == [list(pair) for pair in zip(numbers, labels)]
+        ids = [example.id for example in examples]
+        assert submitted(save, name) == [list(pair) for pair in zip(ids, labels)]
     # A repeated command does only what is left, and no row is repeated.
     before = times_of_checkpoints(runs)
     script(*mnli, "--seeds", 3)
@@ -321,8 +323,8 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     again = script(GLUE, *options).stdout
     assert re.search("renamed the earlier .*STS-B.tsv to ", again)
     assert len(submitted(save, "STS-B")) == 2
-    assert server_files.server_name("own", "test1") == "own_mismatched"
-    assert server_files.server_name("MNLI", "test") == "MNLI-m"
+    assert glue.server_name("own", "test1") == "own_mismatched"
+    assert glue.server_name("MNLI", "test") == "MNLI-m"
 
 
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
@@ -411,7 +413,8 @@ def words_of(runs, settings):
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
     args = dict(dict.fromkeys(["batch_size", "lr", "warmup_ratio", "epochs"]), search=False)
-    return combinations(argparse.Namespace(**{**args, **given}), task, name, width)
+    defaults = task_class_of(task).defaults(name, width)
+    return combinations(argparse.Namespace(**{**args, **given}), defaults)
 
 
 def test_the_space_of_a_search_is_the_papers():
@@ -440,8 +443,8 @@ def test_defaults():
 
     Small encoders get higher learning rates.
     """
-    assert settings() == [DEFAULTS["RTE"]]
-    assert settings(width=1024) == [DEFAULTS["RTE"]]
+    assert settings() == [glue.SETTINGS["RTE"]]
+    assert settings(width=1024) == [glue.SETTINGS["RTE"]]
     (own,) = settings(name="own", width=256)
     assert own.lr == pytest.approx(5e-4)
     assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)

@@ -134,7 +134,7 @@ def test_glues_files(tmp_path, task):
     (example,) = read_sentences(test_file, is_test=True).examples
     assert len(example.texts) == len(glue.texts)
     assert example.label is None
-    assert example.number == glue.test_line.split("\t")[0]
+    assert example.id == glue.test_line.split("\t")[0]
 
 
 def test_the_file_of_each_split(tmp_path):
@@ -169,7 +169,7 @@ def test_odd_text_is_read_as_it_is(tmp_path):
     examples = read_sentences(path).examples
     texts = [example.texts[0] for example in examples]
     assert texts == ['say "a', "lone\rreturn", long, "last\u2028one"]
-    assert [example.number for example in examples] == ["0", "1", "2", "3"]
+    assert [example.id for example in examples] == ["0", "1", "2", "3"]
     assert examples[-1].line == 6
     test_file = write(tmp_path / "test.tsv", "sentence", "a", "", "")
     assert len(read_sentences(test_file, is_test=True).examples) == 1

@@ -108,13 +108,13 @@ FORMS = [
 COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
 # CoLA's files for training and validation have no header.
 COLA_COLUMNS = ["source", "label", "original label", "sentence"]
-NUMBERS = ["index", "id"]  # columns with the GLUE server's numbers of test examples
+ID_COLUMNS = ["index", "id"]  # of the ids by which GLUE's server knows test examples
 
 
 class Example(NamedTuple):
     texts: Tuple[str, ...]  # one or two
     label: Optional[str]  # None where a test file has none
-    number: str  # the GLUE server's, or counted from 0
+    id: str  # the GLUE server's, or counted from 0
     line: int
     group: Optional[str]  # of a column `pair`: examples that belong together
 
@@ -184,7 +184,7 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     check_usable(table, len(rows))
     if is_test:
         table = without_secret_labels(table)
-        check_numbers(table)
+        check_ids(table)
     return table
 
 
@@ -196,7 +196,7 @@ def form_of_header(columns, is_test, path, like):
         form = form_of(columns, is_test, path)
     names = [*form.texts, form.label]
     if is_test:
-        names += NUMBERS
+        names += ID_COLUMNS
     for name in names:
         if columns.count(name) > 1:
             raise UsageError(
@@ -231,10 +231,10 @@ def add_row(table, columns, line, fields, is_test):
             label = None
             problem = None
     if problem is None:
-        numbers = [values[name] for name in NUMBERS if name in values]
-        number = numbers[0] if numbers else str(len(table.examples))
+        ids = [values[name] for name in ID_COLUMNS if name in values]
+        identifier = ids[0] if ids else str(len(table.examples))
         texts = tuple(values[name] for name in table.form.texts)
-        table.examples.append(Example(texts, label, number, line, values.get("pair")))
+        table.examples.append(Example(texts, label, identifier, line, values.get("pair")))
         return
     if is_test:
         raise UsageError(
@@ -268,13 +268,13 @@ def without_secret_labels(table):
     return table._replace(examples=[example._replace(label=None) for example in table.examples])
 
 
-def check_numbers(table):
-    """Refuses a test file in which two examples have the same number."""
-    numbers = collections.Counter(example.number for example in table.examples)
-    number, times = numbers.most_common(1)[0]
+def check_ids(table):
+    """Refuses a test file in which two examples have the same id."""
+    ids = collections.Counter(example.id for example in table.examples)
+    identifier, times = ids.most_common(1)[0]
     if times > 1:
         raise UsageError(
-            f"{table.path}: duplicate index {number!r}, {times} times; indices must be unique"
+            f"{table.path}: duplicate index {identifier!r}, {times} times; indices must be unique"
         )
 
 

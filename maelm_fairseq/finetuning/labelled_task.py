@@ -34,6 +34,7 @@ from ..task import TokenTask
 from ..vocabulary import read_vocabulary
 from .labelled_dataset import IGNORED
 from .labelled_files import find_file, is_test
+from .metrics import GROUPS
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +63,14 @@ class LabelledTaskConfig(PrecisionConfig):
 class LabelledTask(TokenTask, ABC):
     """The base of tasks that fine-tune an encoder; their `cfg` is a `LabelledTaskConfig`."""
 
+    recipe_help = ""  # the options that only this task has, for the help of its recipe
     files = {}  # {split: possible names of its file}
     head = None  # its name
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
+    has_bag_of_words = False  # whether it can be compared with a bag of words
+    predicts_dev = False  # whether its official scorer reads predictions for the dev file
+    jackknife_groups = GROUPS  # see `metrics.standard_errors`
+    loss_unit = " bits"
     positions = None  # of the model, once it is built: longer sequences are cut
 
     def __init__(self, cfg, **unused):
@@ -72,11 +78,21 @@ class LabelledTask(TokenTask, ABC):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
-        # In validation: the split, and {number of an example: answer} of each batch and process.
+        # In validation: the split, and {index of an example: answer} of each batch and process.
         self.split = None
         self.answered = []
 
     # What a task says of itself
+
+    @classmethod
+    @abstractmethod
+    def defaults(cls, name, width):
+        """The `settings.Defaults` of the recipe.
+
+        Args:
+            name: of the folder of labelled files
+            width: of the encoder
+        """
 
     @abstractmethod
     def read(self, path, split):
@@ -113,7 +129,17 @@ class LabelledTask(TokenTask, ABC):
     def scores(self, dataset, answers):
         """The scores of answers: {metric: percent}, nan where one is undefined.
 
-        The answers are {number of an example: what `answers` gives}.
+        The answers are {index of an example: what `answers` gives}.
+        """
+
+    @abstractmethod
+    def prediction_file(self, dataset, answers, name):
+        """The name and the contents of a file with the predictions for a split.
+
+        Args:
+            dataset: of the split
+            answers: as for `scores`, of all examples
+            name: of the folder of labelled files
         """
 
     def report(self, dataset, answers):
@@ -138,8 +164,8 @@ class LabelledTask(TokenTask, ABC):
             )
         self.state.merge_state_dict({"labels": labels})
 
-    def label_number(self, label, path, line):
-        """The number of a label; refuses one that the training set does not have."""
+    def label_index(self, label, path, line):
+        """The index of a label; refuses one that the training set does not have."""
         labels = self.state.labels
         if label in labels:
             return labels.index(label)

@@ -15,6 +15,14 @@ from .labelled_task import LabelledTask
 BATCH_TOKENS = 2048  # of a batch, including padding
 
 
+def task_class_of(name):
+    """The `LabelledTask` of a name; None if there is none."""
+    task_class = tasks.TASK_REGISTRY.get(name)
+    if task_class is None or not issubclass(task_class, LabelledTask):
+        return None
+    return task_class
+
+
 def make_task(name, **options):
     """A task outside fairseq's commands.
 
@@ -40,8 +48,7 @@ def load_task(checkpoint_file, **options):
     of_checkpoint = our_options("task", state["cfg"].get("task"), checkpoint_file)
     of_checkpoint = of_checkpoint or {"_name": None}
     name = of_checkpoint.pop("_name")
-    kind = tasks.TASK_REGISTRY.get(name)
-    if kind is None or not issubclass(kind, LabelledTask):
+    if task_class_of(name) is None:
         raise UsageError(
             f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled "
             "files"
@@ -66,7 +73,7 @@ def predict(task, model, split):
     Args:
         task, model: from `load_task`
         split: such as "test"
-    Returns: {number of an example: what the task's `answers` gives}
+    Returns: {index of an example: what the task's `answers` gives}
     """
     task.load_dataset(split)
     dataset = task.datasets[split]

@@ -10,15 +10,16 @@ from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..number_units import STANDARDISED, units
+from . import glue
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import SENTENCE_FILES, Form, are_values, is_test, read_sentences
 from .labelled_task import LabelledTask, LabelledTaskConfig, counted
-from .metrics import report_of_classes, scores_of
+from .metrics import MOST_GROUPS, report_of_classes, scores_of
 
 logger = logging.getLogger(__name__)
 
-# The number of a label of a test file that the training file does not have: no answer is right.
+# The index of a label of a test file that the training file does not have: no answer is right.
 UNKNOWN = -1
 
 
@@ -35,9 +36,17 @@ class SentencesTask(LabelledTask):
     of the training file's numbers, in whose units the head is trained; `form` of the training file.
     """
 
+    recipe_help = "--regression if a column `label` has numbers to predict"
     files = SENTENCE_FILES
     head = "sentences"
     needed_state = ("form",)
+    has_bag_of_words = True
+    jackknife_groups = MOST_GROUPS
+    defaults = staticmethod(glue.defaults_of)
+
+    @property
+    def loss_unit(self):
+        return super().loss_unit if self.state.labels else " (squared error, in variances)"
 
     def read(self, path, split):
         if split == "train":
@@ -86,7 +95,7 @@ class SentencesTask(LabelledTask):
             targets,
             text,
             metrics,
-            numbers=[example.number for example in table.examples],
+            ids=[example.id for example in table.examples],
             labels=labels,
         )
 
@@ -106,14 +115,14 @@ class SentencesTask(LabelledTask):
         return text
 
     def target(self, example, path, split):
-        """The number of a label, or its value; 0 where there is none."""
+        """The index of a label, or its value; 0 where there is none."""
         if self.state.labels is None:
             return float(example.label or 0)
         if example.label is None:
             return 0
         if is_test(split) and example.label not in self.state.labels:
             return UNKNOWN
-        return self.label_number(example.label, path, example.line)
+        return self.label_index(example.label, path, example.line)
 
     def loss(self, output, target):
         if self.state.labels is None:
@@ -130,8 +139,8 @@ class SentencesTask(LabelledTask):
         return output.tolist()
 
     def labelled_examples(self, dataset):
-        """The numbers of the examples that have labels, in order."""
-        return [number for number, label in enumerate(dataset.labels) if label is not None]
+        """The indices of the examples that have labels, in order."""
+        return [index for index, label in enumerate(dataset.labels) if label is not None]
 
     def scores(self, dataset, answers):
         scored = [i for i in self.labelled_examples(dataset) if i in answers]
@@ -140,7 +149,7 @@ class SentencesTask(LabelledTask):
         return scores_of(dataset.metrics, targets, predicted)
 
     def predicted(self, answers):
-        """The values, or the numbers of the most probable classes, (n,), of n answers."""
+        """The values, or the indices of the most probable classes, (n,), of n answers."""
         outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
         if self.state.labels is None:
             return outputs[:, 0]
@@ -150,9 +159,18 @@ class SentencesTask(LabelledTask):
         if self.state.labels is None:
             return None
         scored = [i for i in self.labelled_examples(dataset) if i in answers]
-        numbers = self.predicted(answers[i] for i in scored)
-        predicted = [self.state.labels[number] for number in numbers]
+        indices = self.predicted(answers[i] for i in scored)
+        predicted = [self.state.labels[index] for index in indices]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
+
+    def prediction_file(self, dataset, answers, name):
+        """A table with the label or the value of each example; see `glue.prediction_table`."""
+        indices = range(len(dataset))
+        predicted = self.predicted(answers[i] for i in indices).tolist()
+        if self.state.labels:
+            predicted = [self.state.labels[index] for index in predicted]
+        text = glue.prediction_table(zip(dataset.ids, predicted), name)
+        return glue.server_name(name, dataset.split) + ".tsv", text
 
 
 @register_criterion("mae_lm_sentences", dataclass=FairseqDataclass)

@@ -1,6 +1,7 @@
 """Fine-tuning on questions, as in SQuAD 1.1 and 2.0: where in a text an answer starts and ends."""
 
 import collections
+import json
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import exact_and_f1
+from .settings import Settings, defaults
 from .squad_files import SQUAD_FILES, read_questions
 from .windows import (
     MAX_TOKENS,
@@ -74,6 +76,12 @@ class SquadTask(LabelledTask):
 
     files = SQUAD_FILES
     head = "span"
+    predicts_dev = True
+
+    @classmethod
+    def defaults(cls, name, width):
+        """BERT's settings; as for `LabelledTask.defaults`."""
+        return defaults(Settings(32, 3e-5, 1 / 10, 3), [2, 3], width)
 
     def make_head(self, model):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
@@ -90,11 +98,11 @@ class SquadTask(LabelledTask):
         tokens = []
         targets = []
         windows = []
-        owners = []  # the number of the question of each window
+        owners = []  # the index of the question of each window
         left_out = []
         contexts = {}
         cut = 0
-        for number, question in enumerate(questions):
+        for index, question in enumerate(questions):
             if question.context not in contexts:
                 contexts[question.context] = pieces_of(self.tokenizer, question.context)
             context = contexts[question.context]
@@ -110,7 +118,7 @@ class SquadTask(LabelledTask):
                 tokens.append(window.tokens)
                 targets.append(target_of(span, window))
                 windows.append(window)
-                owners.append(number)
+                owners.append(index)
         if not tokens:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows"
@@ -145,21 +153,21 @@ class SquadTask(LabelledTask):
     def answers(self, output, sample, dataset):
         """The best answer in a window: `windows.Candidate`."""
         rows = []
-        for number, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
-            window = dataset.windows[number]
-            question = dataset.questions[dataset.owners[number]]
+        for index, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
+            window = dataset.windows[index]
+            question = dataset.questions[dataset.owners[index]]
             pieces = dataset.contexts[question.context]
             rows.append(best_in_window(scores[: len(window.tokens)], window, pieces))
         return rows
 
     def texts(self, dataset, answers):
-        """The answers to questions: {number of the question: text}.
+        """The answers to questions: {index of the question: text}.
 
         A text is empty where it is more probable that there is no answer.
         """
         candidates = {}
-        for number, candidate in answers.items():
-            candidates.setdefault(dataset.owners[number], []).append(Candidate(*candidate))
+        for index, candidate in answers.items():
+            candidates.setdefault(dataset.owners[index], []).append(Candidate(*candidate))
         texts = {}
         for i in sorted(candidates):
             best = best_of(candidates[i])
@@ -178,6 +186,14 @@ class SquadTask(LabelledTask):
                 values[f"{group}exact"].append(exact)
                 values[f"{group}f1"].append(f1)
         return {name: 100 * float(np.mean(values[name] or math.nan)) for name in dataset.metrics}
+
+    def prediction_file(self, dataset, answers, name):
+        """JSON, as SQuAD's official scorer reads it: {id of the question: text}."""
+        texts = {}
+        for index, text in self.texts(dataset, answers).items():
+            texts[dataset.questions[index].id] = text
+        contents = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+        return f"{name}.{dataset.split}.json", contents
 
 
 @register_criterion("squad", dataclass=FairseqDataclass)

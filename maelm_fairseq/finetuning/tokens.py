@@ -15,6 +15,7 @@ from .labelled_dataset import IGNORED, LabelledDataset
 from .labelled_files import is_test
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
+from .settings import Settings, defaults
 from .tagged_files import CONLLU_COLUMNS, TOKEN_FILES, read_tagged
 
 
@@ -33,9 +34,15 @@ class TokensTask(LabelledTask):
     are cut between words. Its state: `labels`, in order.
     """
 
+    recipe_help = "--conllu-column xpos for another column of CoNLL-U than upos"
     files = TOKEN_FILES
     head = "tokens"
     needed_state = ("labels",)
+
+    @classmethod
+    def defaults(cls, name, width):
+        """BERT's settings, apart from the epochs; as for `LabelledTask.defaults`."""
+        return defaults(Settings(32, 3e-5, 1 / 10, 5), [2, 3, 5, 10], width)
 
     def read(self, path, split):
         return read_tagged(path, is_test(split), str(self.cfg.conllu_column))
@@ -53,7 +60,7 @@ class TokensTask(LabelledTask):
     def make_dataset(self, path, split, sentences):
         tokens = []
         targets = []
-        places = []  # the number of the sentence of each sequence of tokens
+        places = []  # the index of the sentence of each sequence of tokens
         if is_test(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
@@ -82,11 +89,11 @@ class TokensTask(LabelledTask):
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
 
     def labels_of(self, sentence, path, split):
-        """The numbers of the labels of the words of a sentence; 0 in a test file."""
+        """The indices of the labels of the words of a sentence; 0 in a test file."""
         if is_test(split):
             return [0] * len(sentence.words)
         places = zip(sentence.tags, sentence.lines)
-        return [self.label_number(tag, path, line) for tag, line in places]
+        return [self.label_index(tag, path, line) for tag, line in places]
 
     def has_entities(self):
         """Whether labels are of entities, as B-PER and I-PER."""
@@ -98,7 +105,7 @@ class TokensTask(LabelledTask):
         return 2 * sum(tag in self.state.labels for tag in tags) > len(tags)
 
     def answers(self, output, sample, dataset):
-        """The number of the label of each word in a part of a sentence."""
+        """The index of the label of each word in a part of a sentence."""
         best = output.argmax(-1).cpu().numpy()
         is_first_token = sample["target"].cpu().numpy() != IGNORED
         return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
@@ -125,9 +132,17 @@ class TokensTask(LabelledTask):
     def tagged(self, dataset, answers):
         """Yields each completely answered sentence: `tagged_files.Sentence`, predicted tags."""
         for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
-            numbers = flat(answers[part] for part in parts)
-            if len(numbers) == len(dataset.sentences[i].words):
-                yield dataset.sentences[i], [self.state.labels[number] for number in numbers]
+            indices = flat(answers[part] for part in parts)
+            if len(indices) == len(dataset.sentences[i].words):
+                yield dataset.sentences[i], [self.state.labels[index] for index in indices]
+
+    def prediction_file(self, dataset, answers, name):
+        """A word and its tag a line, and an empty line after each sentence."""
+        lines = []
+        for sentence, tags in self.tagged(dataset, answers):
+            lines += [f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags)]
+            lines.append("\n")
+        return f"{name}.txt", "".join(lines)
 
 
 @register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)

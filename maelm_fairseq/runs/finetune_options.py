@@ -1,5 +1,6 @@
 """The options of the fine-tuning recipes, and the commands of fairseq-train that they lead to."""
 
+import itertools
 import os
 from functools import partial
 
@@ -11,7 +12,7 @@ from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..engine import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.labelled_task import FROM_CHECKPOINT
-from .finetune_settings import SMALL_LAYER_DECAY, learns_for_long
+from ..finetuning.settings import Settings
 from .further_options import parsed, refuse_own
 
 BF16 = "--bf16-autocast"
@@ -42,16 +43,16 @@ for section in ["dataset", "checkpoint", "distributed_training"]:
     OWN += [name for name in options if name not in FREE]
 
 
-def parse(kind, words, program, description):
+def parse(task_class, words, program, description):
     """Parses the options of a recipe.
 
     Args:
-        kind: fairseq's name of the task
+        task_class: `LabelledTask` of the recipe
         words: the arguments
         program, description: what the recipe is called, and does
     Returns: namespace; the further options, which are fairseq-train's
     """
-    parser = Parser(prog=program, description=description, epilog=epilog(kind))
+    parser = Parser(prog=program, description=description, epilog=epilog(task_class))
     _add_options(parser)
     _add_settings(parser)
     args, further = parser.parse_known_args(words)
@@ -86,7 +87,7 @@ def _add_options(parser):
 
 
 def _add_settings(parser):
-    defaults = "the defaults are in maelm_fairseq/runs/finetune_settings.py"
+    defaults = "the defaults are in maelm_fairseq/finetuning/settings.py and glue.py"
     group = parser.add_argument_group("settings", defaults)
     # With "store" a later one replaces an earlier one, as fairseq's options do.
     add = partial(group.add_argument, action="store", nargs="+")
@@ -99,17 +100,44 @@ def _add_settings(parser):
     add("--epochs", type=within(1, 10**6), metavar="N", help=epochs)
 
 
-def epilog(kind):
+def epilog(task_class):
     """The end of a recipe's help."""
     text = (
         f"All other options go to fairseq-train, such as {BF16} for bfloat16 on CPU or GPU, in "
         "place of fp16"
     )
-    if kind == "mae_lm_sentences":
-        text += ", and --regression if a column `label` has numbers to predict"
-    if kind == "mae_lm_tokens":
-        text += ", and --conllu-column xpos for another column of CoNLL-U than upos"
+    if task_class.recipe_help:
+        text += f", and {task_class.recipe_help}"
     return f"{text}. docs/finetuning.md says which files are read."
+
+
+def combinations(args, defaults):
+    """The settings to run, or to search: list of `Settings`.
+
+    Of each setting the values given, else with --search those of the search space, else the
+    default.
+
+    Args:
+        args: of `parse`
+        defaults: `finetuning.settings.Defaults`
+    Raises:
+        UsageError: several values are given without --search
+    """
+    values = []
+    for field in Settings._fields:
+        of_field = getattr(args, field)
+        if of_field is None:
+            if args.search:
+                of_field = getattr(defaults.searched, field)
+            else:
+                of_field = [getattr(defaults.settings, field)]
+        elif len(of_field) > 1 and not args.search:
+            given = " ".join(map(str, of_field))
+            raise UsageError(
+                f"{option(field)} {given}: give one value, or add --search to try them all"
+            )
+        values.append(list(dict.fromkeys(of_field)))
+    return [Settings(*combination) for combination in itertools.product(*values)]
 
 
 class Command:
@@ -117,21 +145,25 @@ class Command:
 
     Args:
         kind: fairseq's name of the task
+        task_class: the `LabelledTask` of that name
         args, further: of `parse`
     """
 
-    def __init__(self, kind, args, further):
-        self.kind, self.args, self.further = kind, args, further
+    def __init__(self, kind, task_class, args, further):
+        self.kind = kind
+        self.args = args
+        self.further = further
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)  # of the task, for the user
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
+        self.defaults = task_class.defaults(self.name, self.model["encoder_embed_dim"])
 
     def words(self, settings, seed, updates, save_dir, scored):
         """The command of a run.
 
         Args:
-            settings: `finetune_settings.Settings`
+            settings: `finetuning.settings.Settings`
             seed: of the run
             updates: how many it makes
             save_dir: its folder
@@ -180,14 +212,13 @@ class Command:
         return options
 
     def layer_decay(self):
-        """Options: lower rates for the lower layers of a small encoder.
+        """Options: lower rates for the lower layers, if that is a default.
 
         From scratch there are none, as these layers have nothing to keep.
         """
-        is_small = learns_for_long(self.kind, self.name, self.model["encoder_embed_dim"])
-        if not is_small or self.args.from_scratch:
+        if self.defaults.layer_decay is None or self.args.from_scratch:
             return []
-        return ["--lr-layer-decay", SMALL_LAYER_DECAY]
+        return ["--lr-layer-decay", self.defaults.layer_decay]
 
     def device(self):
         """Options: fp16 on a GPU, unless another precision is asked for."""

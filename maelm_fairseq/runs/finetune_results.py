@@ -82,9 +82,9 @@ def shown(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
-def scores_of(task, dataset, answers, numbers):
-    """The scores of some of the answers, by the numbers of their examples."""
-    return task.scores(dataset, {number: answers[number] for number in numbers})
+def scores_of(task, dataset, answers, indices):
+    """The scores of some of the answers, by the indices of their examples."""
+    return task.scores(dataset, {index: answers[index] for index in indices})
 
 
 def ranked(scores, metric=None):

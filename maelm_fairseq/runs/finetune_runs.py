@@ -175,9 +175,8 @@ class Runs:
         print(f"{name}: {folder}", flush=True)
         log = os.path.join(folder, "train.log")
         metrics = self.task.datasets["valid"].metrics
-        unit = " (squared error, in variances)" if "spearman" in metrics else " bits"
         prefix = "  " if self.jobs.count == 1 else f"{name}: "
-        show = progress(prefix, unit)
+        show = progress(prefix, self.task.loss_unit)
         words = self.command.words(settings, seed, self.updates(settings), folder, self.scored())
         began = time.monotonic()
         status = self.jobs.run(words, log, environment, show)

@@ -128,13 +128,13 @@ class Measurement:
 
         Args:
             found: `Yardsticks`
-        Returns: {split: {number of an example: outputs}}
+        Returns: {split: {index of an example: outputs}}
         """
         answers = {}
         for name, outputs in found.outputs.items():
             split = self.splits[name]
-            numbers = self.task.labelled_examples(self.task.datasets[split])
-            answers[split] = dict(zip(numbers, outputs))
+            indices = self.task.labelled_examples(self.task.datasets[split])
+            answers[split] = dict(zip(indices, outputs))
         return answers
 
     def result(self, score, settings, note=""):
@@ -153,7 +153,7 @@ class Measurement:
         """The scores of the encoder and the bag of words together.
 
         Args:
-            answered: of the encoder, {split: {number of an example: outputs}}
+            answered: of the encoder, {split: {index of an example: outputs}}
             others: of the bag of words, likewise
         Returns: list of `votes.Score`
         """
@@ -164,14 +164,14 @@ class Measurement:
         for name, split in self.splits.items():
             if split not in others:
                 continue
-            numbers = [*others[split]]
-            encoder = table(answered[split], numbers)
-            bag_of_words = table(others[split], numbers)
+            indices = [*others[split]]
+            encoder = table(answered[split], indices)
+            bag_of_words = table(others[split], indices)
             outputs = together(encoder, bag_of_words, spreads).tolist()
             dataset = self.task.datasets[split]
-            scores = partial(scores_of, self.task, dataset, dict(zip(numbers, outputs)))
-            errors = standard_errors(scores, numbers, MOST_GROUPS)
-            for metric, value in scores(numbers).items():
+            scores = partial(scores_of, self.task, dataset, dict(zip(indices, outputs)))
+            errors = standard_errors(scores, indices, MOST_GROUPS)
+            for metric, value in scores(indices).items():
                 together_scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
         return together_scores
 
@@ -182,14 +182,14 @@ class Measurement:
         """
         dataset = self.task.datasets[split]
 
-        def difference(numbers):
-            ours = scores_of(self.task, dataset, encoder, numbers)
-            theirs = scores_of(self.task, dataset, bag_of_words, numbers)
+        def difference(indices):
+            ours = scores_of(self.task, dataset, encoder, indices)
+            theirs = scores_of(self.task, dataset, bag_of_words, indices)
             return {metric: ours[metric] - theirs[metric] for metric in ours}
 
         return standard_errors(difference, [*bag_of_words], MOST_GROUPS)
 
 
-def table(answers, numbers):
-    """The outputs, (n, K), of some answers, by the numbers of their examples."""
-    return np.array([answers[number] for number in numbers])
+def table(answers, indices):
+    """The outputs, (n, K), of some answers, by the indices of their examples."""
+    return np.array([answers[index] for index in indices])

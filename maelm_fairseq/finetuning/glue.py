@@ -1,0 +1,48 @@
+"""What only GLUE's tasks have: settings that others published, and the forms that its server takes.
+
+A task is known by the name of the folder of its files, such as RTE.
+"""
+
+from .settings import BASE_WIDTH, Settings, defaults, small_encoder_defaults
+
+# The batch sizes and learning rates that RoBERTa's authors published (fairseq's
+# examples/roberta/README.glue.md); epochs and warm-up are the values of the search space nearest to
+# theirs. None is tuned for MAE-LM. Learning rates are for encoders of width 768 or more.
+LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
+SETTINGS = dict.fromkeys(LARGE_TASKS, Settings(32, 1e-5, 1 / 16, 5))
+SETTINGS.update(dict.fromkeys(["CoLA", "MRPC"], Settings(16, 1e-5, 1 / 16, 10)))
+SETTINGS.update(dict.fromkeys(["STS-B", "RTE"], Settings(16, 2e-5, 1 / 16, 10)))
+OTHER_SETTINGS = Settings(32, 2e-5, 1 / 10, 10)  # of sentences and pairs that are not GLUE's
+
+SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
+OTHER_ENDINGS = {"test1": "_mismatched", "test2": "_diagnostic"}
+
+
+def defaults_of(name, width):
+    """The `settings.Defaults` of a task of sentences or pairs, by its name and the width."""
+    settings = SETTINGS.get(name, OTHER_SETTINGS)
+    if name in LARGE_TASKS:
+        return defaults(settings, [2, 3, 5], width)
+    if width < BASE_WIDTH:
+        return small_encoder_defaults(settings, width)
+    return defaults(settings, [2, 3, 5, 10], width)
+
+
+def server_name(name, split):
+    """What the predictions for a split of a task are called, as far as GLUE's server says."""
+    return SERVER_NAMES.get((name, split), name + OTHER_ENDINGS.get(split, ""))
+
+
+def prediction_table(rows, name):
+    """The contents of a file of predictions, in the form that GLUE's server takes.
+
+    Args:
+        rows: the id and the prediction of each example: a label or a value
+        name: of the task
+    """
+    lines = ["index\tprediction\n"]
+    for identifier, prediction in rows:
+        if name == "STS-B":
+            prediction = f"{min(max(prediction, 0), 5):.3f}"  # the server accepts only 0 to 5
+        lines.append(f"{identifier}\t{prediction}\n")
+    return "".join(lines)

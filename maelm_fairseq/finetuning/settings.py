@@ -1,0 +1,72 @@
+"""The settings with which the recipes fine-tune: defaults, and what a search tries."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Optional
+
+
+class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
+    """The settings that a search varies."""
+
+    def __str__(self):
+        return "batch{}-lr{}-warmup{}-epochs{}".format(*self)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a recipe does unless its options say something else."""
+
+    settings: Settings
+    searched: Settings  # of lists: the values that --search tries
+    layer_decay: Optional[float] = None  # --lr-layer-decay; None for one rate
+
+
+# Encoders of less than BASE_WIDTH know less at first: on sentences, they learn for longer, and at a
+# higher rate. In trials without a record, on a part of the training examples, 5e-4 was the best of
+# four rates for a width of 256, a task of 50 classes improved for about ten epochs, and 20 were no
+# better than 12. Lower rates for lower layers are better than one rate (experiments/TUNING.md).
+BASE_WIDTH = 768
+LARGE_WIDTH = 1024
+HIGHEST_FACTOR = 25  # of learning rates
+SMALL_EPOCHS = 12
+SMALL_SEARCHED_EPOCHS = [5, SMALL_EPOCHS, 20]
+SMALL_LAYER_DECAY = 0.7  # of the learning rate, for each layer below the head
+
+# The paper's search space; epochs are each task's own.
+BATCH_SIZES = [16, 32]
+WARMUP_RATIOS = [1 / 16, 1 / 10]
+BASE_RATES = [1e-5, 2e-5, 3e-5, 4e-5]
+LARGE_RATES = [5e-6, 7e-6, 1e-5, 2e-5]
+
+
+def for_width(lr, width):
+    """A learning rate for an encoder of a width: 25 times as high for one of 256 and less."""
+    return float(f"{lr * min(HIGHEST_FACTOR, max(1, (BASE_WIDTH / width) ** 3)):.3g}")
+
+
+def searched_rates(width):
+    """The learning rates that a search tries for an encoder of a width."""
+    rates = LARGE_RATES if width >= LARGE_WIDTH else BASE_RATES
+    return [for_width(lr, width) for lr in rates]
+
+
+def defaults(settings, epochs, width):
+    """The `Defaults` of a task for an encoder of a width.
+
+    Args:
+        settings: those of an encoder of width 768 or more
+        epochs: that a search tries
+        width: of the encoder
+    """
+    settings = settings._replace(lr=for_width(settings.lr, width))
+    return Defaults(settings, Settings(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs))
+
+
+def small_encoder_defaults(settings, width):
+    """The `Defaults` for an encoder of less than BASE_WIDTH on files that are not very large.
+
+    Small encoders need few batch sizes, many epochs. Arguments as for `defaults`.
+    """
+    settings = settings._replace(lr=for_width(settings.lr, width), epochs=SMALL_EPOCHS)
+    searched = Settings([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
+    return Defaults(settings, searched, SMALL_LAYER_DECAY)
