@@ -42,7 +42,9 @@ import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, write_data
 from counts import count
 from host import BACKWARD, FORWARD, PARTS_OF_REST, REST, HostTime
-from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.layers import last
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches

@@ -18,7 +18,8 @@ import numpy as np
 from fairseq.data import TokenBlockDataset, data_utils
 
 from common import heading
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.running import run
 from maelm_fairseq.data.blocks import TokenBlocks
 
 # Tokens of a block beside `<s>`, and where it ends: with a line, and at the latest with a document.

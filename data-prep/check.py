@@ -8,7 +8,8 @@ Exits with status 1 if a check fails.
 import find_plugin  # noqa: F401  finds the plugin and its packages
 
 # isort: split
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.running import run
 from maelm_fairseq.preparation.checks import check
 from maelm_fairseq.preparation.records import read_manifest
 

@@ -14,8 +14,9 @@ import tempfile
 from contextlib import ExitStack
 
 import find_plugin  # noqa: F401  finds the plugin
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.preparation.package_index import fetch, read_csv
 from maelm_fairseq.preparation.stable_hash import stable_number
 

@@ -13,10 +13,12 @@ from dataclasses import asdict
 
 import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.byte_pairs import TOKENIZER_JSON
-from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import check_same, sha256
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords

@@ -13,8 +13,9 @@ import numpy as np
 import tokenizers
 
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide

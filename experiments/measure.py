@@ -31,8 +31,9 @@ from arms import (
     options,
     split,
 )
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, updates_of
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save

@@ -22,8 +22,10 @@ import pandas as pd
 
 from kneser_ney import KneserNey
 from maelm_fairseq.base import provenance
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.evaluation.minimal_pairs import compare
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records

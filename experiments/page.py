@@ -26,8 +26,9 @@ from arms import (
     TRAJECTORIES,
     encoders,
 )
-from maelm_fairseq.base.errors import MissingFileError, run
+from maelm_fairseq.base.errors import MissingFileError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.few_shot import SHOTS
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS

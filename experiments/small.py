@@ -27,8 +27,10 @@ import pandas as pd
 
 from answers import of_encoder, of_word_vectors, word_vectors
 from few_labels import FewLabels
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records

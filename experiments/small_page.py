@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
-from maelm_fairseq.base.errors import run
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.minimal_pairs import interval, means, shares
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS
 from maelm_fairseq.evaluation.probes import score

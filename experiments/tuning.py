@@ -25,8 +25,10 @@ import torch
 from tqdm import tqdm
 
 from classifier import LAYERS, MEAN, Classifier, Examples, Settings, predict, train
-from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts
 from maelm_fairseq.evaluation.bag_of_words import predict as bag_of_words

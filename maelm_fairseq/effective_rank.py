@@ -19,8 +19,10 @@ from tqdm import tqdm
 
 from .analysis.rank_report import draw, report, write_csv
 from .analysis.token_moments import TAU, analyse, draw_blocks
-from .base.errors import Parser, UsageError, run, within
+from .base.command_line import Parser, within
+from .base.errors import UsageError
 from .base.files import atomic_folder, check_new
+from .base.running import run
 from .checkpoints.building import load_model
 from .config import check_positions
 from .task import MaeLmTask, MaeLmTaskConfig

@@ -14,8 +14,10 @@ import torch
 from tqdm import tqdm
 
 from . import hub
-from .base.errors import Parser, UsageError, run
+from .base.command_line import Parser
+from .base.errors import UsageError
 from .base.files import atomic_write, check_new
+from .base.running import run
 from .base.utf8 import read_lines
 
 CHUNK = 1000  # texts that are predicted together

@@ -23,11 +23,13 @@ import torch
 
 from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
-from maelm_fairseq.base.errors import Parser, UsageError, run, within
+from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, check_new
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import check_same, sha256
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Scores a bag of words on labelled files, the yardstick of fine-tuning; `--help` describes it."""
 
-from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.running import run
 
 
 def main():

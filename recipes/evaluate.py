@@ -4,7 +4,7 @@
 import sys
 from pathlib import Path
 
-from maelm_fairseq.base.errors import run
+from maelm_fairseq.base.running import run
 
 FETCH = Path(__file__).resolve().parent.parent / "data-prep" / "fetch_labelled.py"
 

@@ -14,7 +14,8 @@ import os
 import sys
 from functools import partial
 
-from maelm_fairseq.base.errors import UsageError, run
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.running import run
 from maelm_fairseq.finetuning.labelled_files import is_test
 from maelm_fairseq.finetuning.metrics import standard_errors
 from maelm_fairseq.finetuning.prediction import load_task, predict, task_class_of

@@ -15,8 +15,10 @@ import itertools
 import numpy as np
 
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import Parser, UsageError, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
 from maelm_fairseq.predict import chunks, text_columns

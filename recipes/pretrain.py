@@ -24,7 +24,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from maelm_fairseq import __path__ as plugin
-from maelm_fairseq.base.errors import Parser, UsageError, within
+from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.base.utf8 import half_character

@@ -21,9 +21,10 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from ..base.errors import Parser, run
+from ..base.command_line import Parser
 from ..base.files import check_new
 from ..base.json_files import save_json
+from ..base.running import run
 from ..finetuning.labelled_files import (
     SENTENCE_FILES,
     are_values,

@@ -31,8 +31,8 @@ from importlib.metadata import version
 import numpy as np
 from tqdm import tqdm
 
-from ..base import errors
-from ..base.errors import UsageError, within
+from ..base.command_line import Parser, within
+from ..base.errors import UsageError
 from ..base.files import atomic_write, check_new
 from ..base.locks import one_at_a_time
 from ..checkpoints.building import find_checkpoint
@@ -54,7 +54,7 @@ TABLES = "evaluation.md"  # of the models and tasks of a command
 
 def parse(arguments, command, fetch):
     """Parses the arguments; see `main`."""
-    parser = errors.Parser(os.path.basename(command), description=__doc__)
+    parser = Parser(os.path.basename(command), description=__doc__)
     parser.set_defaults(arguments=arguments, command=command, fetch=fetch)
     add_options(parser.add_argument)
     args = parser.parse_args(arguments)

@@ -22,9 +22,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import Parser, UsageError, run
+from ..base.command_line import Parser
+from ..base.errors import UsageError
 from ..base.files import atomic_folder, check_new
 from ..base.json_files import save_json
+from ..base.running import run
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..checkpoints.facts import facts_of
 from ..finetuning.squad import SquadTask

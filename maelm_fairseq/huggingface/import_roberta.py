@@ -21,8 +21,10 @@ from dataclasses import asdict, fields
 
 import torch
 
-from ..base.errors import Parser, UsageError, run, within
+from ..base.command_line import Parser, within
+from ..base.errors import UsageError
 from ..base.files import check_new
+from ..base.running import run
 from ..base.settings import option
 from ..checkpoints.writing import save
 from ..config import MaeLmConfig, check_sizes

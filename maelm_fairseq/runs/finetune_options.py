@@ -7,7 +7,8 @@ from functools import partial
 import torch
 
 from .. import __path__ as plugin
-from ..base.errors import Parser, UsageError, within
+from ..base.command_line import Parser, within
+from ..base.errors import UsageError
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..engine import FairseqConfig, convert_namespace_to_omegaconf

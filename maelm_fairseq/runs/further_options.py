@@ -1,7 +1,8 @@
 """Options that a recipe passes on to fairseq-train: parsed as it does, and refused where the recipe
 sets them itself."""
 
-from ..base.errors import UsageError, shorten_argparse_errors
+from ..base.command_line import shorten_argparse_errors
+from ..base.errors import UsageError
 from ..base.settings import option
 from ..engine import options
 from ..training.run_options import check_texts

@@ -14,7 +14,7 @@ compares it with what was measured (benchmarks/RESULTS.md).
 import copy
 import sys
 
-from ..base.errors import run
+from ..base.running import run
 
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments

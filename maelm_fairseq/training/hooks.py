@@ -26,7 +26,7 @@ plugin and those derived from them, whatever the task; "`torch_adamw`": there, w
 import functools
 import sys
 
-from ..base.errors import shorten_argparse_errors
+from ..base.command_line import shorten_argparse_errors
 from ..engine import Trainer, checkpoint_utils, distributed_utils
 from ..optimizer import replace_copies
 from . import loading, loop, resuming, saving, starting

@@ -9,7 +9,9 @@ import os
 import sys
 import time
 
-from ..base.errors import SHOW_TRACEBACK, UsageError, one_line, print_error, show_anything
+from ..base.errors import UsageError, one_line
+from ..base.running import SHOW_TRACEBACK
+from ..base.standard_streams import print_error, show_anything
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ With texts of your own, it fills the masks in those.
 import torch.nn.functional as F
 
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import Parser, run
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.running import run
 from maelm_fairseq.base.words import WORD_START
 
 MASKED = [

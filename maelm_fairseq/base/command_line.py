@@ -1,0 +1,58 @@
+"""Command lines: a parser that reports errors in one line, and types of its options."""
+
+import argparse
+import contextlib
+import sys
+
+from .errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that takes whole option names only, and reports errors in one line.
+
+    Its description is shown as it is.
+    """
+
+    def __init__(self, *args, **options):
+        defaults = {
+            "allow_abbrev": False,
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+        }
+        super().__init__(*args, **{**defaults, **options})
+        self.register("action", None, Store)
+
+    def parse_known_args(self, args=None, namespace=None):
+        if "" in (sys.argv[1:] if args is None else args):  # such as of a variable that is not set
+            self.error("found an empty value among the options, expected none")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message):
+        message = message.replace("<lambda> ", "")  # the type of fairseq's numbers
+        raise UsageError(f"{message} (--help lists the options)")
+
+
+class Store(argparse.Action):
+    """Stores a value, or a list, which may be given in parts: `--train a --train b` is joined."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        before = getattr(namespace, self.dest, self.default)
+        is_continued = self.nargs == "+" and before is not self.default
+        setattr(namespace, self.dest, [*before, *values] if is_continued else values)
+
+
+def shorten_argparse_errors():
+    """Has all parsers of this process, also fairseq's, report errors in one line, without usage."""
+    argparse.ArgumentParser.error = Parser.error
+
+
+def within(least, most=2**31 - 1, kind=int):
+    """The type of an option that is a number in a range."""
+
+    def value(text):
+        with contextlib.suppress(ValueError):
+            if least <= kind(text) <= most:
+                return kind(text)
+        what = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"expected {what} from {least} to {most}, found {text!r}")
+
+    return value

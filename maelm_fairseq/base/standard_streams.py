@@ -1,0 +1,23 @@
+"""Standard output and standard error: any text can be printed, and errors look alike."""
+
+import os
+import sys
+
+
+def show_anything():
+    """Lets this process print any text, wherever its output goes.
+
+    That includes names of files that are not UTF-8.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # whoever started this has closed it
+            setattr(sys, name, open(os.devnull, "w"))
+        elif hasattr(stream, "reconfigure"):
+            keeps_bytes = name == "stdout" and stream.encoding.lower() == "utf-8"
+            stream.reconfigure(errors="surrogateescape" if keeps_bytes else "backslashreplace")
+
+
+def print_error(line):
+    """Prints an error on standard error."""
+    print("error: " + line, file=sys.stderr, flush=True)
