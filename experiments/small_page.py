@@ -20,7 +20,7 @@ from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW
 from measure import NATURAL
 from ngrams import MODELS
-from page import with_blocks
+from page_blocks import with_blocks
 from small import (
     ENCODER,
     FEW_LABELS,
@@ -311,7 +311,8 @@ class Page:
 
 
 def main():
-    text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
+    page = Page()
+    text = with_blocks(PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
     with atomic_write(PAGE) as stream:
         stream.write(text)
 

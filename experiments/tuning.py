@@ -39,7 +39,7 @@ from maelm_fairseq.finetuning.metrics import scores_of
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
-from page import with_blocks
+from page_blocks import with_blocks
 
 PAGE = Path(__file__).with_name("TUNING.md")
 RECORDS = Path(__file__).with_name("records") / "tuning"
@@ -195,7 +195,8 @@ def remake():
     if not any(RECORDS.glob("*.csv")):
         fault = "found no records, expected those of trials; make them by `tuning.py measure`"
         raise UsageError(f"{RECORDS}: {fault}")
-    text = with_blocks(PAGE.read_text(encoding="utf-8"), Page())
+    page = Page()
+    text = with_blocks(PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
     with atomic_write(PAGE) as stream:
         stream.write(text)
 

@@ -17,10 +17,19 @@ import continuing
 import maelm_fairseq.plugin  # noqa: F401  fairseq-train has it from --user-dir
 import measure
 import page
+import page_arms
+import page_claims
+import page_courses
+import page_pilots
+import page_ranks
+import page_scores
+import page_tests
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.checkpoints.reading import read_file
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
+from results import Results
 
 EXPERIMENTS = ROOT / "experiments"
 # fairseq uses hydra in ways that it warns of.
@@ -176,7 +185,7 @@ def write_pilots_and_two_arms(path):
         if arm == "A":
             mean += 1
         for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
-            for task in page.NATURAL:
+            for task in measure.NATURAL:
                 value = mean + 0.1 * random.normal()
                 rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
     pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(path, index=False)
@@ -184,11 +193,11 @@ def write_pilots_and_two_arms(path):
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
     write_pilots_and_two_arms(tmp_path / "made-1.csv")
-    results = page.Page(tmp_path)
-    assert results.ablations() == "Not run yet."
-    assert "| fine-tuned | 6 |" in results.instrument()
-    assert "layer 1" not in results.instrument()
-    first, second, *rows = results.tests().splitlines()[4:]
+    results = Results(tmp_path)
+    assert page_scores.ablations(results) == "Not run yet."
+    assert "| fine-tuned | 6 |" in page_pilots.instrument(results)
+    assert "layer 1" not in page_pilots.instrument(results)
+    first, second, *rows = page_tests.tests(results).splitlines()[4:]
     (of_order,) = [row for row in rows if row.startswith("| word order | shared")]
     (described,) = [row for row in rows if "| decoder" in row]
     assert rows.index(of_order) < rows.index(described)
@@ -211,47 +220,50 @@ def test_instrument_and_tests_find_what_is_there(tmp_path):
 
 
 def test_verdicts():
-    assert page.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
-    assert page.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
-    assert page.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
-    assert page.verdict(pd.Series([1.0, 1.1, 1.2]))[2] == "described"
-    assert page.verdict(pd.Series([2.0] * 4))[1:] == ("+2.0 dimensions in each seed", "described")
+    assert page_claims.verdict(pd.Series([1.0, 1.1, 0.9, 1.2]))[2] == "shown"
+    assert page_claims.verdict(pd.Series([-1.0, -1.1, -0.9, -1.2]))[2] == "reversed"
+    assert page_claims.verdict(pd.Series([1.0, -1.1, 0.9, -1.2]))[2] == "not shown"
+    assert page_claims.verdict(pd.Series([1.0, 1.1, 1.2]))[2] == "described"
+    assert page_claims.verdict(pd.Series([2.0] * 4))[1:] == (
+        "+2.0 dimensions in each seed",
+        "described",
+    )
 
 
 def test_intervals_within_the_margin_are_equivalent():
-    assert page.equivalence(-0.9, 0.9) == "equivalent (-0.90 to 0.90)"
-    assert page.equivalence(-1.02, 0.9).startswith("not shown")
-    assert page.equivalence(-0.9, 1.02).startswith("not shown")
+    assert page_tests.equivalence(-0.9, 0.9) == "equivalent (-0.90 to 0.90)"
+    assert page_tests.equivalence(-1.02, 0.9).startswith("not shown")
+    assert page_tests.equivalence(-0.9, 1.02).startswith("not shown")
 
 
 def test_equivalence_is_reported_only_where_the_instrument_tells_layers_apart():
-    tested = page.Page(EXPERIMENTS / "records").tested
-    reported = tested[tested[page.EQUIVALENT] != ""]
+    tested = page_tests.tested(Results(EXPERIMENTS / "records"))
+    reported = tested[tested[page_tests.EQUIVALENT] != ""]
     assert set(reported.on) == {"fine-tuned", "word order"}
 
 
 def test_the_interval_of_equivalence_is_narrower_than_that_of_the_difference():
-    primary = page.Page(EXPERIMENTS / "records").tested.iloc[0]
-    low, high = map(float, re.search(r"\((.+) to (.+)\)", primary[page.EQUIVALENT]).groups())
+    primary = page_tests.tested(Results(EXPERIMENTS / "records")).iloc[0]
+    low, high = map(float, re.search(r"\((.+) to (.+)\)", primary[page_tests.EQUIVALENT]).groups())
     assert primary["from"] < low
     assert high < primary.to
 
 
 def test_means_without_trec_have_the_four_other_tasks():
-    tasks, _, pairs = page.DESCRIBED[page.WITHOUT_TREC]
+    tasks, _, pairs = page_tests.DESCRIBED[page_tests.WITHOUT_TREC]
     assert tasks == ["rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"]
-    assert set(page.TESTED["fine-tuned"][2]) <= set(pairs)
+    assert set(page_tests.TESTED["fine-tuned"][2]) <= set(pairs)
 
 
 def records_with_a_bag(folder, value):
-    """The page of some records, and of a bag of words that scores `value` on every task."""
+    """Some records, and one of a bag of words that scores `value` on every task."""
     for path in (EXPERIMENTS / "records").glob("[ABD]-*.csv"):
         shutil.copy(path, folder)
     rows = []
-    for task in page.NATURAL:
-        rows.append([page.BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
+    for task in measure.NATURAL:
+        rows.append([BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
     pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "bag_of_words.csv", index=False)
-    return page.Page(folder)
+    return Results(folder)
 
 
 def cells_of(table, name):
@@ -262,31 +274,30 @@ def cells_of(table, name):
 
 @pytest.mark.parametrize("block", ["scores", "masked", "by_task", "yardstick"])
 def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tmp_path, block):
-    """The names are those of methods of the page."""
-    table = getattr(records_with_a_bag(tmp_path, 70.0), block)()
-    assert "70.00" in cells_of(table, page.BAG_OF_WORDS)
+    table = page.BLOCKS[block](records_with_a_bag(tmp_path, 70.0))
+    assert "70.00" in cells_of(table, BAG_OF_WORDS)
 
 
 def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
     records_with_a_bag(tmp_path, 70.0)
     (tmp_path / "bag_of_words.csv").unlink()
-    results = page.Page(tmp_path)
-    assert page.BAG_OF_WORDS not in results.scores()
-    assert page.BAG_OF_WORDS not in results.by_task()
-    assert results.yardstick().endswith(page.NO_BAG)
+    results = Results(tmp_path)
+    assert BAG_OF_WORDS not in page_scores.scores(results)
+    assert BAG_OF_WORDS not in page_scores.by_task(results)
+    assert page_scores.yardstick(results).endswith(page_scores.NO_BAG)
 
 
 @pytest.mark.parametrize("value, lower", [(70.0, 3), (10.0, 0)])
 def test_the_yardstick_counts_the_arms_below_the_bag_of_words(tmp_path, value, lower):
-    text = records_with_a_bag(tmp_path, value).yardstick()
+    text = page_scores.yardstick(records_with_a_bag(tmp_path, value))
     assert f"the bag of words scores {value:.1f}" in text
     assert f"{lower} of 3 arms score lower" in text
 
 
 def test_two_seeds_are_drawn_and_not_a_standard_deviation():
-    records = page.Page(EXPERIMENTS / "records")
-    records.trajectories()
-    records.lemma()
+    records = Results(EXPERIMENTS / "records")
+    page_courses.trajectories(records)
+    page_ranks.lemma(records)
     of_two_seeds = records.pictures["trajectories"].axes[0]
     of_many_seeds = records.pictures["lemma"].axes[0]
     assert not of_two_seeds.containers
@@ -294,4 +305,4 @@ def test_two_seeds_are_drawn_and_not_a_standard_deviation():
     mean_and_seeds = 1 + 2
     expected = ends_of_the_mlm + len(arms.TRAJECTORIES) * mean_and_seeds
     assert len(of_two_seeds.lines) == expected
-    assert len(of_many_seeds.containers) == len({"A", *page.MLMS})
+    assert len(of_many_seeds.containers) == len({"A", *page_arms.MLMS})

@@ -1,0 +1,47 @@
+"""Sections of the page on what changes while encoders are pretrained and fine-tuned."""
+
+import pandas as pd
+
+from maelm_fairseq.evaluation.report import markdown
+from page_arms import MLMS, TITLES
+from page_claims import claims
+from page_pictures import COLORS, lines
+
+
+def trajectories(results):
+    """Fine-tuned scores from checkpoints within runs, against updates and time."""
+    frames = results.tracked
+    minutes = results.seconds.groupby("arm").value.median() / 60
+    by_minutes = {}
+    for arm, frame in frames.items():
+        by_minutes[arm] = frame.set_axis(frame.columns * minutes[arm], axis=1)
+    panels = {
+        ("", "updates of pretraining"): frames,
+        ("", "minutes of pretraining"): by_minutes,
+    }
+    what = "Fine-tuned accuracy by pretraining, mean of two tasks, dotted where the MLM ends"
+    picture = lines(results, "trajectories", "accuracy in percent", what, panels)
+    for axis, panel in zip(results.pictures["trajectories"].axes, panels.values()):
+        axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
+        axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
+    return f"{picture}{means(frames)}\n{claims(results, MLMS, 'A', ['earlier'])}"
+
+
+def tuning(results):
+    """The ranks of the last layer during fine-tuning, from its start on."""
+    frames = {}
+    for arm, frame in results.tuned.items():
+        start = results.by_layer(arm, "without_mask").iloc[:, -1].rename(0)
+        frames[arm] = pd.concat([start, frame], axis=1, join="inner")
+    panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
+    what = "Ranks of the last layer during fine-tuning"
+    picture = lines(results, "tuning", "dimensions", what, panels)
+    return f"{picture}{means(frames)}\n{claims(results, MLMS, 'A', ['tuned'])}"
+
+
+def means(frames):
+    """The table of what `by_x` returned, means over tasks and seeds."""
+    rows = {}
+    for arm, frame in frames.items():
+        rows[TITLES[arm]] = {"seeds": len(frame), **frame.mean().map("{:.2f}".format)}
+    return markdown(pd.DataFrame(rows).T)

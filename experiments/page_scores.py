@@ -1,0 +1,127 @@
+"""Sections of the page on scores: of arms, of tasks, of a bag of words; and what updates cost."""
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from arms import ARMS
+from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
+from measure import NATURAL, ORDER
+from page_arms import ABLATIONS, MAIN, OLD, TITLES
+from results import PRIMARY
+
+NOT_RUN = "Not run yet."
+NO_BAG = "The bag of words has no record yet."
+FEATURES = {  # {column: (feature, layer)}
+    "chosen layer": ("mean", "chosen"),
+    "last layer": ("mean", "last"),
+    "`<s>`, last layer": ("first", "last"),
+    "side by side": ("side_by_side", "last"),
+    "fine-tuned": ("fine-tuned", "last"),
+}
+
+
+def scores(results):
+    """Losses, scores and ranks of the main experiment."""
+    return scores_of(results, MAIN)
+
+
+def old_scores(results):
+    """Losses, scores and ranks of the older, smaller encoders."""
+    return scores_of(results, OLD)
+
+
+def scores_of(results, arms):
+    """The table of losses, scores and ranks of some arms, means over seeds."""
+    rows = [score_row(results, arm) for arm in results.recorded(arms)]
+    if not rows:
+        return NOT_RUN
+    is_fine_tuned = any(isinstance(row["fine-tuned"], str) for row in rows)  # else it is nan
+    if is_fine_tuned and len(results.bag):
+        mean = f"{results.bag[NATURAL].mean():.2f}"
+        rows.append({"arm": BAG_OF_WORDS, "seeds": "", "fine-tuned": mean})
+    return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all"))
+
+
+def score_row(results, arm):
+    """The row of an arm in the table of `scores_of`."""
+    of_arm = results.final[results.final.arm == arm]
+    loss = of_arm[of_arm.metric == "bits"].value
+    row = {"seeds": of_arm.seed.nunique(), "arm": TITLES[arm]}
+    row["bits"] = loss.mean() if len(loss) else np.nan
+    for title, (feature, layer) in FEATURES.items():
+        row[title] = mean_and_error(results.values(arm, NATURAL, feature, layer))
+    for title, tasks in {"word order": ORDER, "agreement": ["agreement"]}.items():
+        row[title] = mean_and_error(results.values(arm, tasks, "mean", "chosen"))
+    row["rank gap"] = f"{results.gap(arm).iloc[:, -1].mean():+.1f}"
+    return row
+
+
+def by_task(results):
+    """Fine-tuned scores of each task, means over seeds."""
+    means_by_task = task_means(results)
+    if len(results.bag):
+        means_by_task.loc[BAG_OF_WORDS] = results.bag[NATURAL]
+    return markdown(means_by_task)
+
+
+def yardstick(results):
+    """How the arms of the main experiment compare with a bag of words."""
+    arms = task_means(results)
+    arms.insert(0, "mean", arm_means(results))
+    best, worst = arms["mean"].max(), arms["mean"].min()
+    scores_of_arms = f"the fine-tuned arms of the main experiment {worst:.1f} to {best:.1f}"
+    if not len(results.bag):
+        return f"Mean of the natural tasks: {scores_of_arms}. {NO_BAG}"
+    bag = pd.Series({"mean": results.bag[NATURAL].mean(), **results.bag[NATURAL]})
+    lower = int((arms["mean"] < bag["mean"]).sum())
+    text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
+    text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
+    table = pd.DataFrame({BAG_OF_WORDS: bag, "best arm of each column": arms.max()}).T
+    return f"{text}\n\n{markdown(table.rename_axis(''))}"
+
+
+def task_means(results):
+    """Fine-tuned scores, means over seeds: a DataFrame of arms by tasks."""
+    rows = {}
+    for arm in MAIN:
+        scores = {task: results.values(arm, [task], *PRIMARY) for task in NATURAL}
+        rows[TITLES[arm]] = {task: values.mean() for task, values in scores.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm").dropna()
+
+
+def arm_means(results):
+    """Fine-tuned scores, means over the natural tasks and over seeds: a Series by arms."""
+    means = {TITLES[arm]: results.values(arm, NATURAL, *PRIMARY).mean() for arm in MAIN}
+    return pd.Series(means).dropna()
+
+
+def ablations(results):
+    """Scores of the ablations, and the losses of MAE-LM at as many updates."""
+    last = ARMS[ABLATIONS[0]].updates
+    if not results.recorded(ABLATIONS):
+        return NOT_RUN
+    rows = results.records[(results.records.metric == "bits") & (results.records.updates == last)]
+    rows = rows[rows.arm.isin(["A", *ABLATIONS]) & (rows.seed == 1)]
+    bits = rows.set_index("arm").value.rename(f"bits after {last:,} updates")
+    losses = markdown(bits.rename(TITLES).to_frame())
+    return f"{losses}\n{scores_of(results, ABLATIONS)}"
+
+
+def seconds_of_an_update(results):
+    """The time of an update of each arm, and its ratio to the MLM's."""
+    rounds = results.seconds.pivot(index="seed", columns="arm", values="value")
+    ratios = rounds.div(rounds["D"], axis=0).quantile([0.5, 0.25, 0.75]).T
+    ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
+    return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
+
+
+def mean_and_error(values):
+    """Mean and standard error over seeds, as text; nan for none."""
+    if not len(values):
+        return np.nan
+    text = f"{round(values.mean(), 9):.2f}"
+    if len(values) > 1:
+        text += f" ± {stats.sem(values):.2f}"
+    return text
