@@ -10,6 +10,7 @@ from conftest import documents, refuses, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import hub
+from maelm_fairseq.inference import encoding, predicting
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
 
@@ -87,7 +88,7 @@ def test_decode(model):
 
 @pytest.mark.parametrize("batch_tokens", [1, 20, 10_000])
 def test_features_do_not_depend_on_padding_or_batches(model, monkeypatch, batch_tokens):
-    monkeypatch.setattr(hub, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(encoding, "BATCH_TOKENS", batch_tokens)
     texts = ["kan lon mipo ru sen", "kan", "kan lon mipo ru sen kan lon mipo ru sen kan"]
     last = model.extract_features(texts)
     layers = model.extract_features(texts, all_layers=True)
@@ -202,7 +203,7 @@ def check_filled_masks(model, masks_in_encoder):
 def check_scores_of_texts(model, masks_in_encoder):
     texts = ["kan lon miporusen", "", "rusenkan ti", "kan"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hub, "BATCH_TOKENS", 20)
+        patch.setattr(encoding, "BATCH_TOKENS", 20)
         within_words = model.score(texts, True)
         tokens_alone = model.score(texts, False)
     for scores, is_within_words in [(within_words, True), (tokens_alone, False)]:
@@ -228,7 +229,7 @@ def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
 def test_predictions(classifier, monkeypatch, batch_tokens):
-    monkeypatch.setattr(hub, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(encoding, "BATCH_TOKENS", batch_tokens)
     for text, probabilities in zip(QUESTIONS, classifier.predict(QUESTIONS)):
         assert max(probabilities, key=probabilities.get) == label_of(text)
         assert sum(probabilities.values()) == pytest.approx(1)
@@ -238,7 +239,8 @@ def test_predictions(classifier, monkeypatch, batch_tokens):
 
 def test_pairs(classifier):
     rows = classifier.predict(["kan", "lon mi"], ["mipo", "kan"])
-    (logits,) = classifier._logits(classifier._head(), [classifier.encode("lon mi", "kan")])
+    head = predicting.head_of(classifier)
+    (logits,) = predicting.logits_of(classifier, head, [classifier.encode("lon mi", "kan")])
     assert list(rows[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
 
 

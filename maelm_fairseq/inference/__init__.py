@@ -1,0 +1,1 @@
+"""What a model makes of texts: features, filled masks, scores, predictions, answers."""
