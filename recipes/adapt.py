@@ -25,7 +25,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.base.files import atomic_write, check_new, set_aside
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import check_same, sha256
@@ -44,7 +44,6 @@ from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.further_options import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.run_options import check_texts
-from maelm_fairseq.training.save_folder import set_aside
 from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent

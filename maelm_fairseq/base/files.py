@@ -1,7 +1,8 @@
-"""Files and folders that appear under their name only when they are complete."""
+"""Files and folders that get their name only when they are complete, or make room for others."""
 
 import contextlib
 import glob
+import itertools
 import os
 import shutil
 import socket
@@ -16,6 +17,19 @@ def check_new(path):
     """Refuses to write what is there already."""
     if os.path.lexists(path):
         raise UsageError(f"{path}: exists already; remove it or choose another --dest")
+
+
+def set_aside(path, ending):
+    """Renames a file or folder to its name with this ending, and a number if that name is taken.
+
+    Returns: the new path
+    """
+    new_path = path + ending
+    numbers = itertools.count(2)
+    while os.path.lexists(new_path):
+        new_path = f"{path}{ending}{next(numbers)}"
+    os.rename(path, new_path)
+    return new_path
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from ..base.files import atomic_write
-from ..training.save_folder import set_aside
+from ..base.files import atomic_write, set_aside
 
 
 def write_file(path, text, what):

@@ -14,12 +14,12 @@ from typing import Dict, List
 
 from ..base import provenance
 from ..base.errors import UsageError
+from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
 from ..finetuning.labelled_files import is_test
 from ..finetuning.labelled_task import SCORES
 from ..finetuning.prediction import make_task
-from ..training.save_folder import set_aside
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
 from .show_progress import Progress

@@ -2,7 +2,6 @@
 
 import fcntl
 import filecmp
-import itertools
 import logging
 import os
 import socket
@@ -15,7 +14,7 @@ from ..base.checkpoint_names import (
     resumable_checkpoints,
 )
 from ..base.errors import UsageError
-from ..base.files import remove_abandoned
+from ..base.files import remove_abandoned, set_aside
 from ..checkpoints import writing
 from ..engine import PathManager
 
@@ -119,19 +118,6 @@ def set_aside_later(save_dir, suffix, update):
             logger.warning(
                 f"resuming from update {update:,}; renamed the later {path} to {renamed}"
             )
-
-
-def set_aside(path, ending):
-    """Renames a file to its name with this ending; with a number, too, if that name is taken.
-
-    Returns: the new path
-    """
-    new_path = path + ending
-    numbers = itertools.count(2)
-    while os.path.lexists(new_path):
-        new_path = f"{path}{ending}{next(numbers)}"
-    os.rename(path, new_path)
-    return new_path
 
 
 def where_to_go_on(cfg):
