@@ -1,4 +1,4 @@
-"""The table in hooks.py names everything that is replaced in fairseq, and nothing else."""
+"""The list in hooks.py names everything that is replaced in fairseq, and nothing else."""
 
 import json
 import re
@@ -41,8 +41,8 @@ print(json.dumps(sorted(replaced)))
 """
 
 
-def test_the_table_names_all_that_is_replaced():
+def test_the_list_names_all_that_is_replaced():
     replaced = json.loads(succeed("python", "-W", "ignore", "-c", REPLACED).splitlines()[-1])
-    rows = re.findall(r"^\| (`.*?) \|", hooks.__doc__, re.M)
-    named = re.findall(r"`(?:\w+\.)*(\w+)`", " ".join(rows))
+    headings = re.findall(r"^(`.*) \(.*\)$", hooks.__doc__, re.M)
+    named = re.findall(r"`(?:\w+\.)*(\w+)`", " ".join(headings))
     assert sorted({*named}) == replaced

@@ -1,26 +1,95 @@
 """The functions of fairseq that are replaced, because it offers a plugin no hook at these places.
 
-| function | what is added | when |
-|---|---|---|
-| `call_main` | signal handlers; errors of a GPU's process in one line | our models |
-| `convert_namespace_to_omegaconf` | no misread options; validates in one process | all commands |
-| `add_defaults` | begins a run: signals; memory; save folder; no state of another | our models |
-| `train` | one update in all processes, none after the last; whole updates; signals | our models |
-| `Trainer.train_step` | no empty batches; lack of memory ends the run; signs of life | our models |
-| `train_step`, `valid_step`, `reduce_metrics` of the task | pass on requests to stop | our models |
-| `FP16Optimizer._sync_fp16_grads_to_fp32` | copies all gradients at once | `torch_adamw` |
-| `FP16Optimizer._sync_fp32_params_to_fp16` | copies all weights at once | `torch_adamw` |
-| `validate_and_save` | stops on request, after saving; once an update; frees memory | training |
-| `save_checkpoint` | refuses NaN; a full disk is one line; last checkpoint first | training |
-| `torch_persistent_save`, `checkpoint_utils.PathManager` | only whole files get names | training |
-| `load_checkpoint` | the first checkpoint that the run can use, position and all | training |
-| `Trainer.load_checkpoint` | compares the checkpoint with the run; restores patience | training |
-| `load_checkpoint_to_cpu` | tensors, plain values and our options alone | all commands |
-| `load_model_ensemble_and_task` | builds our classes only, of whole checkpoints | all commands |
+For each: what fairseq does, what happens here instead or besides, and why. Brackets say when:
+- all commands: in the commands of fairseq that import this plugin, in no other program
+- training: in `fairseq-train` and `fairseq-hydra-train`
+- our models: in training, with models of this plugin and those derived from them, whatever the task
+- `torch_adamw`: in training, with this optimizer
 
-"Training": in `fairseq-train` and `fairseq-hydra-train`; "our models": there, for models of this
-plugin and those derived from them, whatever the task; "`torch_adamw`": there, with this optimizer;
-"all commands": those of fairseq that import this plugin, no other program.
+`convert_namespace_to_omegaconf` (all commands)
+    fairseq: It makes its configuration of the options that were parsed.
+    Here: Texts with a backslash or a `${...}` are refused. fairseq-validate runs in one process.
+    Why: The configuration would read such texts as something else. With several processes,
+    fairseq-validate needs batches for all of them.
+
+`call_main` (our models)
+    fairseq: It starts a process for each GPU, and waits for them.
+    Here: Signals are handled before, and passed on to these processes. More processes than devices
+    are refused. An error in one of the processes is reported in one line.
+    Why: A signal would end the run without a checkpoint, and an error would end in stack traces.
+
+`add_defaults` (our models)
+    fairseq: It fills in options that were not given. Each process of a run begins with that.
+    Here: The run begins, too: what an earlier run in the process has left is forgotten, options are
+    checked, signals are handled, memory is set up, and the save folder is taken.
+    Why: All of this must happen in each process, before anything is read or written.
+
+`train` (our models)
+    fairseq: It trains for an epoch, from the place in the data at which a checkpoint was saved.
+    Here: All processes must be at the same update. There is none after the last one, or once
+    patience has run out. A validation that was interrupted is made up for. A resumed epoch
+    continues with a whole update. The task passes on requests to stop.
+    Why: A resumed run ends with the same weights as one that was never interrupted.
+
+`Trainer.train_step` (our models)
+    fairseq: It makes one update from several batches. It computes another batch in place of an
+    empty one, and leaves out a batch for which there is not enough memory.
+    Here: Empty batches are left out. Lack of memory ends the run. The first updates are reported.
+    Why: The tokens of the other batch would be counted, and nobody would notice missing batches.
+
+`train_step`, `valid_step`, `reduce_metrics` of the task (our models)
+    fairseq: It sums what the steps log over all processes.
+    Here: Whether a process was asked to stop is logged, too.
+    Why: All processes must stop at the same update, even if only one of them gets the signal.
+
+`FP16Optimizer._sync_fp16_grads_to_fp32` (`torch_adamw`)
+    fairseq: It copies the gradients one by one.
+    Here: They are copied all at once.
+    Why: A GPU needs a few kernels instead of one for each weight.
+
+`FP16Optimizer._sync_fp32_params_to_fp16` (`torch_adamw`)
+    fairseq: It copies the weights one by one.
+    Here: They are copied all at once.
+    Why: As for the gradients.
+
+`validate_and_save` (training)
+    fairseq: After each update, it validates and saves if it is time for either.
+    Here: It is asked only once an update. If the run is to stop, it saves, and the process ends.
+    From time to time, freed memory is returned to the system.
+    Why: fp16 skips some updates, and the one before would be validated and saved again.
+
+`save_checkpoint` (training)
+    fairseq: It writes a checkpoint under several names, such as those of the best and the last one.
+    Here: Weights that are not finite are refused. A full disk is reported in one line. The last
+    checkpoint is written first.
+    Why: The last checkpoint is the one from which a run resumes if it is killed meanwhile.
+
+`torch_persistent_save`, `checkpoint_utils.PathManager` (training)
+    fairseq: They write a file, and copy it to its other names.
+    Here: Each file gets its name only once it is complete. What --patience has seen is added to it.
+    No crash.pt is written.
+    Why: A run that is killed leaves no incomplete checkpoint. If the disk is full, writing crash.pt
+    would hide the crash.
+
+`load_checkpoint` (training)
+    fairseq: It restores the run from one checkpoint, with its place in the data.
+    Here: The checkpoints in the folder are tried one after the other, until the run can use one.
+    Why: The last one may be missing, damaged or of another run.
+
+`Trainer.load_checkpoint` (training)
+    fairseq: It puts what a file contains into model and optimizer, without checks.
+    Here: The checkpoint is compared with the run before. What --patience has seen is restored.
+    Why: A checkpoint that does not fit ends in an error that says why, not in other results.
+
+`load_checkpoint_to_cpu` (all commands)
+    fairseq: It unpickles a file, which can execute code.
+    Here: Only tensors, plain values and options of this plugin are read.
+    Why: Nobody should have to trust a checkpoint.
+
+`load_model_ensemble_and_task` (all commands)
+    fairseq: It builds the model and the task that a checkpoint names, whatever they are.
+    Here: They must be of this plugin, and the checkpoint must be whole.
+    Why: Some of fairseq's own classes evaluate strings in the configuration.
 """
 
 import functools
