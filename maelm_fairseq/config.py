@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from .base.errors import UsageError
-from .base.settings import TINY, option, setting, validate
+from .base.ranges import UNDER_1
+from .base.settings import option, setting, validate
 from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST, POOLING
 from .layers import AUTHORS, BUCKETS, T5
@@ -29,14 +30,14 @@ class MaeLmConfig(FairseqDataclass):
         least=0,
         most=1000,
     )
-    dropout: float = setting(0.1, "dropout of the encoder", least=0, most=1 - TINY)
+    dropout: float = setting(0.1, "dropout of the encoder", least=0, most=UNDER_1)
     attention_dropout: float = setting(
-        0.1, "dropout of the encoder's attention weights", least=0, most=1 - TINY
+        0.1, "dropout of the encoder's attention weights", least=0, most=UNDER_1
     )
     decoder_dropout: float = setting(
-        0.0, "dropout and attention dropout of the decoder", least=0, most=1 - TINY
+        0.0, "dropout and attention dropout of the decoder", least=0, most=UNDER_1
     )
-    pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=1 - TINY)
+    pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=UNDER_1)
     classification_pooling: ChoiceEnum(list(POOLING)) = setting(
         FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )

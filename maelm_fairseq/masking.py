@@ -13,7 +13,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
-from .base.settings import TINY, setting, validate
+from .base.ranges import OVER_0, UNDER_1
+from .base.settings import setting, validate
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import word_starts
 
@@ -33,7 +34,7 @@ class MaskSettings:
     """
 
     mask_prob: float = setting(
-        0.15, "share of positions that are predicted", least=TINY, most=1 - TINY
+        0.15, "share of positions that are predicted", least=OVER_0, most=UNDER_1
     )
     leave_unmasked_prob: float = setting(
         0.0, "share of the predicted positions that the encoder sees unchanged", least=0, most=1

@@ -9,7 +9,8 @@ import torch
 from omegaconf import II
 
 from .base.errors import UsageError
-from .base.settings import TINY, setting, validate
+from .base.ranges import OVER_0
+from .base.settings import setting, validate
 from .engine import (
     FairseqAdam,
     FairseqDataclass,
@@ -31,7 +32,7 @@ class TorchAdamWConfig(FairseqDataclass):
         1.0,
         "in fine-tuning, multiplies the learning rate for each layer below the head; "
         "embeddings are the lowest",
-        least=TINY,
+        least=OVER_0,
         most=1,
     )
     lr: List[float] = II("optimization.lr")

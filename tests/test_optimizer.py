@@ -110,7 +110,7 @@ def test_one_rate_is_one_group():
 
 @pytest.mark.parametrize("decay", [0, 1.1, float("nan")])
 def test_decays_out_of_range_are_refused(decay):
-    refuses(f"--lr-layer-decay {decay} must be from 1e-09 to 1", layered, decay)
+    refuses(f"--lr-layer-decay {decay} must be over 0 and at most 1", layered, decay)
 
 
 def test_weights_without_a_layer_are_refused():

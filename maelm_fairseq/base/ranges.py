@@ -5,6 +5,9 @@ from typing import NamedTuple
 from .errors import UsageError
 
 MOST = 2**31 - 1  # of whole numbers, where nothing smaller is known
+# The first and the last number of ranges without 0 and 1 themselves.
+OVER_0 = 1e-9
+UNDER_1 = 1 - 1e-9
 
 
 class Range(NamedTuple):
@@ -16,7 +19,11 @@ class Range(NamedTuple):
     def check(self, value, name):
         """Refuses a value outside, by an error that begins with its name, such as `--seed`."""
         if not self.least <= value <= self.most:
-            raise UsageError(f"{name} {value} must be from {self}")
+            raise UsageError(f"{name} {value} must be {self}")
 
     def __str__(self):
-        return f"{self.least:,} to {self.most:,}"
+        if self.least != OVER_0 and self.most != UNDER_1:
+            return f"from {self.least:,} to {self.most:,}"
+        lower = "over 0" if self.least == OVER_0 else f"at least {self.least:,}"
+        upper = "under 1" if self.most == UNDER_1 else f"at most {self.most:,}"
+        return f"{lower} and {upper}"

@@ -5,16 +5,19 @@ from dataclasses import field, fields
 
 from .ranges import MOST, Range
 
-TINY = 1e-9  # the least of what must be over 0; what must be under 1 is at most 1 - TINY
-
 # Variables by which fairseq takes a process for one of several, whatever its options say.
 CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
 
 
-def setting(default, help, least=None, most=MOST):
-    """A field with a default, the help text of its option and, for a number, its range."""
+def setting(default, help, least=None, most=None):
+    """A field with a default, the help text of its option and, for a number, its range.
+
+    With only one of `least` and `most`, the other is that of all whole numbers.
+    """
     metadata = {"help": help}
-    if least is not None:
+    if least is not None or most is not None:
+        least = -MOST if least is None else least
+        most = MOST if most is None else most
         metadata["range"] = Range(least, most)
     return field(default=default, metadata=metadata)
 
