@@ -66,13 +66,18 @@ class MaskSettings:
 
 
 @lru_cache(maxsize=10_000)
-def rounding(seed, epoch, n):
+def rounding(seed, time, size):
     """Two numbers in [0, 1) that decide whether counts are rounded up or down.
 
-    They depend on (seed, epoch, n) alone: blocks of equal length have equally many positions
-    selected, so that a batch of them needs no padding, and the expectation of every count is exact.
+    They depend on the arguments alone: blocks of equal length have equally many positions selected,
+    so that a batch of them needs no padding, and the expectation of every count is exact.
+
+    Args:
+        seed: of the run
+        time: the epoch; or the update, for masks that fade
+        size: how many positions or words a block has; 0 for all blocks together
     """
-    return np.random.default_rng([seed, epoch, HOW_MANY, n]).random(2)
+    return np.random.default_rng([seed, time, HOW_MANY, size]).random(2)
 
 
 class MaskedBlock(NamedTuple):
@@ -139,8 +144,8 @@ class MaskedBatch(NamedTuple):
     def with_visible_masks(self, target, share, rounding, mask_token, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
 
-        They are the first of `masked_positions`, whose order is random, and follow what the encoder
-        sees already.
+        They are the first of `masked_positions`, whose order is random. They are appended to what
+        the encoder sees already; the others stay in `masked_positions`.
 
         Args:
             target: (B, K)
@@ -149,32 +154,39 @@ class MaskedBatch(NamedTuple):
         Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of
             different counts need
         """
-        masked = self.masked_positions
-        M = masked.size(1)
-        masks = masked.ne(NO_POSITION).sum(1, keepdim=True)
-        counts = (share * masks.double() + rounding).long()
-        if self.padded:
-            least, most = int(counts.min()), int(counts.max())
-        else:  # each block has M masks: no need to wait for the device
-            least = most = int(share * M + rounding)
-        is_hidden = torch.arange(M, device=masked.device) >= counts
-        not_seen = is_hidden[:, :most]
-        not_hidden = ~is_hidden[:, least:]
+        counts, fewest, most = self._counts_of_visible_masks(share, rounding)
+        M = self.masked_positions.size(1)
+        is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
-        seen = masked[:, :most].masked_fill(not_seen, NO_POSITION)
-        hidden = masked[:, least:].masked_fill(not_hidden, NO_POSITION)
-        tokens = torch.full_like(seen, mask_token).masked_fill(seen.eq(NO_POSITION), pad)
+        def split(values, padding):
+            """The columns with visible masks, and those with others; `padding` at the rest.
+
+            From `fewest` to `most`, a column has masks of both kinds, and is in both.
+            """
+            visible = values.masked_fill(~is_visible, padding)[:, :most]
+            others = values.masked_fill(is_visible, padding)[:, fewest:]
+            return visible, others
+
+        visible, masked = split(self.masked_positions, NO_POSITION)
+        tokens = torch.full_like(visible, mask_token).masked_fill(visible.eq(NO_POSITION), pad)
         batch = self._replace(
             src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
-            positions=torch.cat([self.positions, seen], dim=1),
-            masked_positions=hidden,
-            num_predicted=self.num_predicted + most - least,
+            positions=torch.cat([self.positions, visible], dim=1),
+            masked_positions=masked,
+            num_predicted=self.num_predicted + most - fewest,
         )
+        already_visible, of_masks = target.tensor_split([target.size(1) - M], dim=1)
+        return batch, torch.cat([already_visible, *split(of_masks, pad)], dim=1)
 
-        target_visible, target_masked = target.tensor_split([target.size(1) - M], dim=1)
-        target_seen = target_masked[:, :most].masked_fill(not_seen, pad)
-        target_hidden = target_masked[:, least:].masked_fill(not_hidden, pad)
-        return batch, torch.cat([target_visible, target_seen, target_hidden], dim=1)
+    def _counts_of_visible_masks(self, share, rounding):
+        """How many masks of each block the encoder sees: int64 (B, 1), the fewest, and the most."""
+        masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
+        counts = (share * masks.double() + rounding).long()
+        if self.padded:
+            return counts, int(counts.min()), int(counts.max())
+        # Each block has M masks: no need to wait for the device.
+        count = int(share * self.masked_positions.size(1) + rounding)
+        return counts, count, count
 
 
 class Masking:
@@ -211,7 +223,7 @@ class Masking:
         else:
             n = int(word[-1]) + 1 if len(word) else 0
 
-        round_n, round_k = rounding(self.seed, epoch, n)
+        round_n, round_k = rounding(self.seed, time=epoch, size=n)
         selected = rng.choice(n, min(n, int(self.mask_prob * n + round_n)), replace=False)
         if word is not None:
             chosen = np.zeros(n, dtype=bool)

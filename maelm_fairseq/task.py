@@ -285,7 +285,7 @@ class MaeLmTask(TokenTask):
         share = 1 - update_num / self.fade_updates if self.fade_updates else 0
         if share <= 0:
             return sample
-        round_masks, _ = rounding(self.cfg.seed, update_num, 0)
+        round_masks, _ = rounding(self.cfg.seed, time=update_num, size=0)
         mask_token, pad = self.masking.mask_token, self.dictionary.pad()
         inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
             sample["target"], share, round_masks, mask_token, pad
