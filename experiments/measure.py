@@ -39,16 +39,16 @@ from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save
 from maelm_fairseq.engine import init_bert_params
 from maelm_fairseq.evaluation import bag_of_words
-from maelm_fairseq.evaluation.outcomes import CHOSEN, LAST, Records
-from maelm_fairseq.evaluation.probe_tasks import PRIMARY
+from maelm_fairseq.evaluation.outcomes import CHOSEN_LAYER, LAST_LAYER, Records
+from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
 ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
-NATURAL = [task for task in PRIMARY if task not in ORDER]
-TASKS = [*PRIMARY, "agreement"]
+NATURAL = [task for task in PRIMARY_TASKS if task not in ORDER]
+TASKS = [*PRIMARY_TASKS, "agreement"]
 RANK_TOKENS = 100_000
 EPOCHS = 3  # of fine-tuning
 BATCH = 32  # of fine-tuning
@@ -108,7 +108,7 @@ def outcomes(path):
             continue
         task, feature = key.split("/")
         if feature in FEATURES:
-            for layer in (LAST, CHOSEN):
+            for layer in (LAST_LAYER, CHOSEN_LAYER):
                 arrays[f"{key}/{layer}"] = compact(records.answers(task, feature, layer))
         else:
             arrays[key] = compact(records.arrays[key])

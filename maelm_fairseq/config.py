@@ -6,8 +6,8 @@ from .base.errors import UsageError
 from .base.ranges import UNDER_1
 from .base.settings import option, setting, validate
 from .engine import ChoiceEnum, FairseqDataclass
-from .heads import FIRST, POOLING
-from .layers import AUTHORS, BUCKETS, T5
+from .heads import FIRST_TOKEN, POOLING
+from .layers import AUTHORS, BUCKET_SCHEMES, T5
 
 
 @dataclass
@@ -39,7 +39,7 @@ class MaeLmConfig(FairseqDataclass):
     )
     pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=UNDER_1)
     classification_pooling: ChoiceEnum(list(POOLING)) = setting(
-        FIRST, "what new classification heads read: `<s>`, or the mean of the other tokens"
+        FIRST_TOKEN, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions", least=2, most=2**24)
     layer_norm_eps: float = setting(
@@ -51,7 +51,7 @@ class MaeLmConfig(FairseqDataclass):
     relative_position_max_distance: int = setting(
         128, "this and all larger distances share a bucket", least=0
     )
-    relative_position_buckets: ChoiceEnum(BUCKETS) = setting(
+    relative_position_buckets: ChoiceEnum(BUCKET_SCHEMES) = setting(
         AUTHORS,
         "how distances share buckets: as in the authors' release, or as in T5, "
         "so that Hugging Face's MPNet classes hold the encoder exactly",
@@ -94,7 +94,7 @@ ARCHITECTURES = {
 
 
 # Buckets and maximum distance of Hugging Face's MPNet, whose configuration cannot change them.
-MPNET = (32, 128)
+MPNET_SIZES = (32, 128)
 
 
 def check_sizes(cfg):
@@ -129,11 +129,11 @@ def _check_buckets(cfg):
             f"with --relative-position-num-buckets {num_buckets} distances below {exact} "
             "have a bucket each"
         )
-    if str(cfg.relative_position_buckets) == T5 and (num_buckets, max_distance) != MPNET:
+    if str(cfg.relative_position_buckets) == T5 and (num_buckets, max_distance) != MPNET_SIZES:
         raise UsageError(
             f"--relative-position-buckets {T5} needs "
-            f"--relative-position-num-buckets {MPNET[0]} (it is {num_buckets}) and "
-            f"--relative-position-max-distance {MPNET[1]} (it is {max_distance}): "
+            f"--relative-position-num-buckets {MPNET_SIZES[0]} (it is {num_buckets}) and "
+            f"--relative-position-max-distance {MPNET_SIZES[1]} (it is {max_distance}): "
             "MPNet has no others"
         )
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from .base.errors import UsageError
 from .engine import RobertaClassificationHead
-from .state_dicts import HEADS, weights_of
+from .state_dicts import HEAD_PREFIX, weights_of
 
 
 def alignment(x):
@@ -84,9 +84,9 @@ class SpanHead(nn.Linear):
 
 
 # The choices of --classification-pooling.
-FIRST = "first"
-MEAN = "mean"
-POOLING = {FIRST: SequenceClassificationHead, MEAN: MeanClassificationHead}
+FIRST_TOKEN = "first"
+MEAN_OF_TOKENS = "mean"
+POOLING = {FIRST_TOKEN: SequenceClassificationHead, MEAN_OF_TOKENS: MeanClassificationHead}
 
 
 def only_head(heads):
@@ -110,9 +110,9 @@ def build_heads(weights, cfg):
     Raises ValueError: the weights are of no head that is known
     """
     heads = {}
-    names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEADS))
+    names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEAD_PREFIX))
     for name in names:
-        shapes = shapes_of(weights_of(weights, HEADS + name))
+        shapes = shapes_of(weights_of(weights, HEAD_PREFIX + name))
         width = cfg.encoder_embed_dim
         bias_shape = shapes.get("out_proj.bias") or (0,)
         outputs = bias_shape[0]

@@ -21,7 +21,7 @@ from .streams import Stream, last_of
 # The choices of --relative-position-buckets.
 AUTHORS = "authors"
 T5 = "t5"
-BUCKETS = [AUTHORS, T5]
+BUCKET_SCHEMES = [AUTHORS, T5]
 
 BIAS_ROW_MULTIPLE = 8  # elements
 

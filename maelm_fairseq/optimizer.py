@@ -19,7 +19,7 @@ from .engine import (
     register_optimizer,
 )
 
-WEIGHTS = "float32_weights"  # in the state of the optimizer
+FLOAT32_WEIGHTS = "float32_weights"  # in the state of the optimizer
 SHARE = "share_of_lr"  # in its groups of weights
 
 
@@ -119,23 +119,25 @@ class TorchAdamW(FairseqAdam):
         """
         state = {**super().state_dict()}
         if self.cfg.fp16:
-            state[WEIGHTS] = [weight.detach() for weight in self.params]
+            state[FLOAT32_WEIGHTS] = [weight.detach() for weight in self.params]
         return state
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """Takes the moments from a checkpoint; the options are this run's, as all others are."""
         weights = list(self.params)
-        saved_weights = state_dict.get(WEIGHTS, weights)
+        saved_weights = state_dict.get(FLOAT32_WEIGHTS, weights)
         if len(saved_weights) != len(weights):
             raise UsageError(
-                f"{WEIGHTS}: found {len(saved_weights)} weights, expected {len(weights)}"
+                f"{FLOAT32_WEIGHTS}: found {len(saved_weights)} weights, expected {len(weights)}"
             )
         for weight, saved in zip(weights, saved_weights):
             if not torch.isfinite(saved).all():
-                raise UsageError(f"{WEIGHTS}: found NaN or infinity, expected finite numbers")
+                raise UsageError(
+                    f"{FLOAT32_WEIGHTS}: found NaN or infinity, expected finite numbers"
+                )
             if saved.shape != weight.shape:
                 shapes = f"found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}"
-                raise UsageError(f"{WEIGHTS}: {shapes}")
+                raise UsageError(f"{FLOAT32_WEIGHTS}: {shapes}")
             weight.data.copy_(saved)
         shares = [group.get(SHARE, 1.0) for group in self.param_groups]
         options = {**self.optimizer_config, **(optimizer_overrides or {})}

@@ -20,7 +20,7 @@ from .base.files import atomic_write, check_new
 from .base.running import run
 from .base.utf8 import read_lines
 
-CHUNK = 1000  # texts that are predicted together
+CHUNK_TEXTS = 1000  # texts that are predicted together
 
 
 def parse_args():
@@ -34,7 +34,7 @@ def parse_args():
 
 
 def chunks(path, texts_of_a_line):
-    """Yields lists of up to CHUNK lines of a file, each a list of one text or of two."""
+    """Yields lists of up to CHUNK_TEXTS lines of a file, each a list of one text or of two."""
     chunk = []
     size = os.path.getsize(path)
     with tqdm(desc="predict", total=size, unit="B", unit_scale=True, disable=None) as bar:
@@ -46,7 +46,7 @@ def chunks(path, texts_of_a_line):
                     f"{path}: line {number}: found {len(texts)} columns, expected {expected}"
                 )
             chunk.append(texts)
-            if len(chunk) == CHUNK:
+            if len(chunk) == CHUNK_TEXTS:
                 yield chunk
                 chunk = []
     if chunk:

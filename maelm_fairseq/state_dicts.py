@@ -5,8 +5,8 @@ import logging
 logger = logging.getLogger(__name__)
 
 # How the names of weights begin: those of fine-tuning heads, and those that every model has.
-HEADS = "classification_heads."
-ENCODER = ("embed_tokens.", "encoder.")
+HEAD_PREFIX = "classification_heads."
+ENCODER_PREFIXES = ("embed_tokens.", "encoder.")
 
 
 def weights_of(weights, name):
@@ -28,7 +28,7 @@ def fit_parts(weights, own):
         weights: state dict of the checkpoint
         own: state dict of the model
     """
-    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER)]
+    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER_PREFIXES)]
     for name in dict.fromkeys(map(_part_of, keys)):
         theirs = weights_of(weights, name)
         ours = weights_of(own, name)
@@ -42,7 +42,7 @@ def fit_parts(weights, own):
 
 def _part_of(key):
     """The part that a weight belongs to; each head is one of its own."""
-    depth = 2 if key.startswith(HEADS) else 1
+    depth = 2 if key.startswith(HEAD_PREFIX) else 1
     return ".".join(key.split(".")[:depth])
 
 

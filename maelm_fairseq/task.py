@@ -40,8 +40,8 @@ SAMPLE = 20_000_000  # tokens of the training text that are counted
 EMBEDDING_DEVIATION = 0.06
 # Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
 # have no effect here.
-BATCHING = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
-UNUSED = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
+BATCH_OPTIONS = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
+IGNORED_OPTIONS = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
 
 
 class TokenTask(FairseqTask):
@@ -80,8 +80,8 @@ class TokenTask(FairseqTask):
                 f"sequences of up to {longest} tokens, {max_positions} are allowed: "
                 "raise --max-tokens"
             )
-        batching = {name: options.pop(name, default) for name, default in BATCHING.items()}
-        options = {name: value for name, value in options.items() if name not in UNUSED}
+        batching = {name: options.pop(name, default) for name, default in BATCH_OPTIONS.items()}
+        options = {name: value for name, value in options.items() if name not in IGNORED_OPTIONS}
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 

@@ -59,9 +59,9 @@ def test_the_strength_of_regularisation_is_chosen_by_folds():
     x = bag_of_words.csr_matrix(rng.normal(size=(200, 50)))
     noise = rng.normal(size=200)
     signal = x.toarray() @ rng.normal(size=50)
-    assert bag_of_words.choose(x, noise).alpha == max(bag_of_words.STRENGTHS)
-    assert bag_of_words.choose(x, signal).alpha == min(bag_of_words.STRENGTHS)
-    assert bag_of_words.choose(x, (signal > 0).astype(int)).C > min(bag_of_words.STRENGTHS)
+    assert bag_of_words.choose(x, noise).alpha == max(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words.choose(x, signal).alpha == min(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words.choose(x, (signal > 0).astype(int)).C > min(bag_of_words.BAG_STRENGTHS)
 
 
 def folder(path, dev, test=()):

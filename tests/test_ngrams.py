@@ -11,7 +11,7 @@ import ngrams
 from conftest import error_of, run_main
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
 from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
-from maelm_fairseq.evaluation.outcomes import COLUMNS, GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, SCORE_COLUMNS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -159,7 +159,7 @@ def test_models_of_the_text_stand_beside_encoders(place, capsys):
     encoder = list(map(float, rows[-1][1:]))
     assert encoder == [50, 0, 100, 100]  # two paradigms, one of them right
     table = pd.read_csv(folder / "out" / "ngrams.csv")
-    assert list(table) == COLUMNS
+    assert list(table) == SCORE_COLUMNS
     scores = table.set_index(["model", "task", "feature"]).value
     assert scores["unigrams", "made", "pairs"] == 100  # the good sentence is shorter
     assert scores["encoder-1", "made", "pairs: term/b"] == 0

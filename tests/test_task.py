@@ -11,8 +11,8 @@ from conftest import refuses
 from maelm_fairseq.base.settings import option
 from maelm_fairseq.checkpoints import compatibility
 from maelm_fairseq.checkpoints.compatibility import (
-    ENCODER,
-    OTHERS,
+    ENCODER_OPTIONS,
+    OTHER_OPTIONS,
     compare_configurations,
     model_configuration,
 )
@@ -102,19 +102,19 @@ DIFFERENT = dict(
 )
 
 
-@pytest.mark.parametrize("name", ENCODER + OTHERS)
+@pytest.mark.parametrize("name", ENCODER_OPTIONS + OTHER_OPTIONS)
 def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     value = DIFFERENT[name]
     own_value = getattr(MaeLmConfig(**SIZES), name)
     theirs, _ = checkpoint(**{name: value})
     ours, _ = checkpoint()
-    compare_configurations(ours, ours, ENCODER + OTHERS, "model.pt")
+    compare_configurations(ours, ours, ENCODER_OPTIONS + OTHER_OPTIONS, "model.pt")
     with pytest.raises(ValueError) as raised:
-        compare_configurations(theirs, ours, ENCODER + OTHERS, "model.pt")
+        compare_configurations(theirs, ours, ENCODER_OPTIONS + OTHER_OPTIONS, "model.pt")
     difference = f"{option(name)} {value} in the checkpoint, {own_value} here"
     assert str(raised.value) == f"model.pt: the checkpoint is of another model: {difference}"
-    if name in OTHERS:  # fine-tuning compares the encoder alone
-        compare_configurations(theirs, ours, ENCODER, "model.pt")
+    if name in OTHER_OPTIONS:  # fine-tuning compares the encoder alone
+        compare_configurations(theirs, ours, ENCODER_OPTIONS, "model.pt")
 
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():

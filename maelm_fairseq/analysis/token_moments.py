@@ -21,7 +21,7 @@ FAMILIES = {
     "real_tokens": "real tokens, inputs with [MASK]",
     "mask_tokens": "[MASK] tokens",
 }
-PARTS = {"with_mask": ["real_tokens", "mask_tokens"]}
+PARTS_OF_FAMILY = {"with_mask": ["real_tokens", "mask_tokens"]}
 TAU = 0.9
 BATCH_TOKENS = 8192
 
@@ -70,11 +70,11 @@ class TokenMoments:
 
     def matrix(self, family):
         """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
-        return sum(self.matrices[part] for part in PARTS.get(family, [family]))
+        return sum(self.matrices[part] for part in PARTS_OF_FAMILY.get(family, [family]))
 
     def count(self, family):
         """The number of tokens of a family."""
-        return sum(self.tokens[part] for part in PARTS.get(family, [family]))
+        return sum(self.tokens[part] for part in PARTS_OF_FAMILY.get(family, [family]))
 
     def singular_values(self, family):
         """float64 (D, C), largest first."""

@@ -5,7 +5,7 @@ import re
 
 from .errors import UsageError
 
-LAST = "checkpoint_last.pt"  # also the default of --restore-file
+LAST_CHECKPOINT = "checkpoint_last.pt"  # also the default of --restore-file
 
 
 def last_checkpoint(save_dir, suffix=""):

@@ -14,8 +14,8 @@ from .opening import opened
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
-DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64}
-DTYPES |= {8: np.uint16, 9: np.uint32, 10: np.uint64}
+DTYPE_OF_CODE = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64}
+DTYPE_OF_CODE |= {8: np.uint16, 9: np.uint32, 10: np.uint64}
 LINES = 1 << 22  # that are read at a time
 
 
@@ -42,7 +42,7 @@ class LineSizes:
             stream.seek(max(0, size - 8))
             end = stream.read()
         magic, version, code, self._lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
-        if (magic, version) != (MAGIC, 1) or code not in DTYPES:
+        if (magic, version) != (MAGIC, 1) or code not in DTYPE_OF_CODE:
             raise UsageError(
                 f"{self.path} is not an index of fairseq's format 'mmap', the default of "
                 f"fairseq-preprocess; {again}"
@@ -53,7 +53,7 @@ class LineSizes:
                 f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; "
                 f"{again}"
             )
-        self.dtype = np.dtype(DTYPES[code])
+        self.dtype = np.dtype(DTYPE_OF_CODE[code])
         last_begin = int.from_bytes(end, "little") if self._lines else 0
         last_size = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
         data_size = last_begin + last_size

@@ -9,7 +9,7 @@ from .errors import UsageError
 
 # Cached, as large files have a hundred thousand objects of a kind.
 type_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
-KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def typed(kind, value, where):
@@ -81,7 +81,7 @@ def described(kind, origin):
         return "an object"
     if (origin or kind) in (list, tuple):
         return "a list"
-    return KINDS.get(kind) or f"a {kind.__name__}"
+    return TYPE_NAMES.get(kind) or f"a {kind.__name__}"
 
 
 def shown(value):

@@ -7,11 +7,11 @@ from .errors import MissingFileError, UsageError
 from .sentence_pieces import SENTENCEPIECE, SentencePiece
 
 # The names under which vocabularies are published, best first.
-NAMES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
+VOCABULARY_FILES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
 
 
 def read_subwords(path, added=()):
-    """The vocabulary in a file, or in a folder under one of `NAMES`.
+    """The vocabulary in a file, or in a folder under one of `VOCABULARY_FILES`.
 
     Args:
         path: of a SentencePiece model, of a tokenizer.json, or of a folder
@@ -24,12 +24,12 @@ def read_subwords(path, added=()):
     """
     path = os.fspath(path)
     if os.path.isdir(path):
-        paths = [os.path.join(path, name) for name in NAMES]
+        paths = [os.path.join(path, name) for name in VOCABULARY_FILES]
         files = list(filter(os.path.isfile, paths))
         if not files:
-            raise MissingFileError(
-                f"{path}: no vocabulary, expected {', '.join(NAMES[:-1])} or {NAMES[-1]}{fix(path)}"
-            )
+            *first_names, last_name = VOCABULARY_FILES
+            expected = f"{', '.join(first_names)} or {last_name}"
+            raise MissingFileError(f"{path}: no vocabulary, expected {expected}{fix(path)}")
         path = files[0]
     if not os.path.isfile(path):
         raise MissingFileError(

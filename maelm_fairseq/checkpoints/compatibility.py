@@ -11,12 +11,12 @@ from ..config import MaeLmConfig
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Options of the encoder: these must be the same wherever its weights are used.
-ENCODER = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
-ENCODER += ["encoder_attention_heads", "max_positions", "relative_position_num_buckets"]
-ENCODER += ["relative_position_max_distance", "relative_position_buckets", "layer_norm_eps"]
+ENCODER_OPTIONS = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
+ENCODER_OPTIONS += ["encoder_attention_heads", "max_positions", "relative_position_num_buckets"]
+ENCODER_OPTIONS += ["relative_position_max_distance", "relative_position_buckets", "layer_norm_eps"]
 # A resumed run must not change these either.
-OTHERS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
-OTHERS += ["classification_pooling"]
+OTHER_OPTIONS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
+OTHER_OPTIONS += ["classification_pooling"]
 
 
 def model_configuration(weights, options, path):

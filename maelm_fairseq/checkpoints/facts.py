@@ -9,7 +9,7 @@ from ..number_units import AS_THEY_ARE
 from .run_state import TaskState
 
 # Of a configuration of fairseq's.
-SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
+CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def facts_of(state, path):
     Raises ValueError: it says something of another type
     """
     where = os.fspath(path)
-    sections = {name: state["cfg"].get(name) or {} for name in SECTIONS}
+    sections = {name: state["cfg"].get(name) or {} for name in CONFIGURATION_SECTIONS}
     sections = typed(Dict[str, dict], sections, f"{where}: cfg")
     values = {}
     for section in sections.values():

@@ -11,8 +11,8 @@ from ..base.ranges import Range
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
-METRICS = ["accuracy", "f1", "matthews", "pearson", "spearman"]
-Metric = Enum("Metric", [(name, name) for name in METRICS])
+METRIC_NAMES = ["accuracy", "f1", "matthews", "pearson", "spearman"]
+Metric = Enum("Metric", [(name, name) for name in METRIC_NAMES])
 Finite = Annotated[float, Range(-1e300, 1e300)]
 Positive = Annotated[float, Range(5e-324, 1e300)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state

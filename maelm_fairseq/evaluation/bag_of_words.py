@@ -35,10 +35,10 @@ from ..finetuning.labelled_files import (
 from ..finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
 
-WORDS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
-LETTERS = dict(ngram_range=(2, 5), analyzer="char_wb")
-STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of the ridge
-FOLDS = 5
+WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")
+BAG_STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of the ridge
+BAG_FOLDS = 5
 
 
 class Counts:
@@ -54,7 +54,7 @@ class Counts:
         self.parts = []
         for place in range(len(examples[0])):
             texts = [example[place].lower() for example in examples]
-            for settings in (WORDS, LETTERS):
+            for settings in (WORD_NGRAMS, LETTER_NGRAMS):
                 vectorizer = CountVectorizer(lowercase=False, **settings)
                 with contextlib.suppress(ValueError):  # no text has a word
                     self.parts.append(vectorizer.fit_transform(texts))
@@ -86,13 +86,13 @@ def choose(x, targets):
     """
     if targets.dtype.kind == "f":
         model = Ridge()
-        strengths = {"alpha": STRENGTHS}
+        strengths = {"alpha": BAG_STRENGTHS}
         scoring = "neg_mean_squared_error"
         kind = KFold
         most_folds = len(targets)
     else:
         model = LinearSVC(random_state=0)
-        strengths = {"C": STRENGTHS}
+        strengths = {"C": BAG_STRENGTHS}
         scoring = "accuracy"
         kind = StratifiedKFold
         sizes = sorted(Counter(targets.tolist()).values())
@@ -103,7 +103,7 @@ def choose(x, targets):
         most_folds = sizes[-2]
     if most_folds == 1:
         return model.fit(x, targets)
-    folds = kind(min(FOLDS, most_folds), shuffle=True, random_state=0)
+    folds = kind(min(BAG_FOLDS, most_folds), shuffle=True, random_state=0)
     search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
     return search.fit(x, targets).best_estimator_
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 
-DRAWS = 1000  # of the bootstrap
+BOOTSTRAP_DRAWS = 1000  # of the bootstrap
 
 
 def decide(model, pairs):
@@ -82,12 +82,12 @@ def interval(decisions, groups):
     if is_over_paradigms(groups):
         right = np.bincount(places, decisions)
         sizes = np.bincount(places)
-        draws = rng.integers(len(names), size=(DRAWS, len(names)))
+        draws = rng.integers(len(names), size=(BOOTSTRAP_DRAWS, len(names)))
         drawn = right[draws].sum(1) / sizes[draws].sum(1)
     else:
-        drawn = np.zeros(DRAWS)
+        drawn = np.zeros(BOOTSTRAP_DRAWS)
         for place in range(len(names)):
             values = decisions[places == place]
-            draws = (rng.integers(len(values), size=len(values)) for _ in range(DRAWS))
+            draws = (rng.integers(len(values), size=len(values)) for _ in range(BOOTSTRAP_DRAWS))
             drawn += [values[rows].sum() / len(decisions) for rows in draws]
     return tuple(100 * np.quantile(drawn, [0.025, 0.975]))

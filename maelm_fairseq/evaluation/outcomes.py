@@ -28,9 +28,9 @@ from .minimal_pairs import shares
 from .probes import score
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
-CHOSEN, LAST = "chosen", "last"  # layers of the table, besides their numbers
-TEXT = "text"  # the feature of a predictor that reads the text itself, without an encoder
-COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
+CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # layers of the table, besides their numbers
+TEXT_FEATURE = "text"  # the feature of a predictor that reads the text itself, without an encoder
+SCORE_COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS, GROUPS = "pairs", "groups"
 
 
@@ -92,22 +92,22 @@ class Records:
         with atomic_write(self.path, "wb") as stream:
             np.savez_compressed(stream, **dict(sorted(self.arrays.items())))
 
-    def answers(self, task, feature, layer=CHOSEN):
+    def answers(self, task, feature, layer=CHOSEN_LAYER):
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
         with self.read():
             rows = self.arrays[f"{task}/{feature}"]
             layers = self.arrays.get(f"{task}/{feature}/layers")
-            if layer == CHOSEN and layers is not None:
+            if layer == CHOSEN_LAYER and layers is not None:
                 folds = self.arrays[f"{task}/folds"]
                 return rows[layers[folds], np.arange(rows.shape[1])]
-            if layer in (CHOSEN, LAST):
+            if layer in (CHOSEN_LAYER, LAST_LAYER):
                 return rows[-1]
             return rows[layer]
 
     def table(self):
-        """The scores, a DataFrame of COLUMNS; few-shot scores are means over repetitions."""
+        """The scores, a DataFrame of SCORE_COLUMNS; few-shot scores are means over repetitions."""
         with self.read():
-            return pd.DataFrame(self.rows(), columns=COLUMNS)
+            return pd.DataFrame(self.rows(), columns=SCORE_COLUMNS)
 
     def rows(self):
         """Yields the rows of `table`."""
@@ -126,14 +126,14 @@ class Records:
         """Yields the scores of an array of a task: feature, layer and value."""
         if name == PAIRS:
             share, parts = shares(array, self.arrays[f"{task}/{GROUPS}"])
-            yield name, LAST, share
+            yield name, LAST_LAYER, share
             for group, part in parts.items():
-                yield f"{name}: {group}", LAST, part
+                yield f"{name}: {group}", LAST_LAYER, part
         elif name == "few_shot":
             for shots, values in zip(SHOTS, array):
-                yield f"{shots} examples per class", CHOSEN, values.mean()
+                yield f"{shots} examples per class", CHOSEN_LAYER, values.mean()
         else:
-            layers = [LAST, CHOSEN]
+            layers = [LAST_LAYER, CHOSEN_LAYER]
             if len(array) > 1:
                 layers = [*range(len(array)), *layers]
             for layer in layers:
@@ -141,7 +141,7 @@ class Records:
 
 
 def all_scores(folder):
-    """The scores of all models that have records in a folder, a DataFrame of COLUMNS."""
+    """The scores of all models that have records in a folder, a DataFrame of SCORE_COLUMNS."""
     paths = glob.glob(os.path.join(glob.escape(folder), "*.npz"))
     tables = [Records(path).table() for path in paths]
     return pd.concat(tables).sort_values("model", kind="stable")

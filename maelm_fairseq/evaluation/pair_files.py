@@ -14,7 +14,7 @@ from ..base.json_files import parse_json
 from ..base.provenance import sha256
 from ..base.utf8 import read_lines
 
-COLUMNS = ["good", "bad"]  # of a table, and perhaps GROUP
+PAIR_COLUMNS = ["good", "bad"]  # of a table, and perhaps GROUP
 GROUP = "group"
 JSON_LINES = ".jsonl"
 
@@ -127,7 +127,7 @@ def read_table(path):
         place = f"{path}, line {number}"
         if number == 1:
             header = cells
-            has_columns = set(COLUMNS) <= set(header)
+            has_columns = set(PAIR_COLUMNS) <= set(header)
             if not has_columns or len(set(header)) < len(header):
                 expected = "expected good and bad, perhaps group, separated by tabs"
                 raise UsageError(f"{path}: found the header {line!r}, {expected}; correct it")

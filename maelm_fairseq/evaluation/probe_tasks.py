@@ -21,10 +21,11 @@ from ..finetuning.labelled_files import (
     read_sentences,
 )
 
-FOLDS = 5
-MINIMUM_OF_A_CLASS = 2 * FOLDS  # so that each training set within a training set has the class
+PROBE_FOLDS = 5
+# Examples, so that each training set within a training set has the class.
+MINIMUM_OF_A_CLASS = 2 * PROBE_FOLDS
 # Of the tasks that data-prep/fetch_labelled.py fetches, models are compared by the mean over these.
-PRIMARY = [
+PRIMARY_TASKS = [
     "trec",
     "trec_fine",
     "rotten_tomatoes",
@@ -93,7 +94,7 @@ def deal(targets, ids):
         ranks = np.argsort(np.argsort(strata, kind="stable"))
         strata = ranks * 10 // max(len(first), 1)
     dealt = np.empty(len(first), np.int64)
-    dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % FOLDS
+    dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % PROBE_FOLDS
     return dealt[places]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
-STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
+RIDGE_STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
 def score(answers, targets):
@@ -36,7 +36,7 @@ def fit(x, targets):
     """
     scale = StandardScaler().fit(x)
     kind = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
-    model = kind(STRENGTHS).fit(scale.transform(x), targets)
+    model = kind(RIDGE_STRENGTHS).fit(scale.transform(x), targets)
 
     def predict(rows):
         return model.predict(scale.transform(rows))

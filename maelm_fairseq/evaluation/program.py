@@ -40,16 +40,16 @@ from ..finetuning.labelled_files import SENTENCE_FILES, find_file
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
 from .minimal_pairs import decide
-from .outcomes import GROUPS, PAIRS, TEXT, Records, all_scores
+from .outcomes import GROUPS, PAIRS, TEXT_FEATURE, Records, all_scores
 from .pair_files import read_pairs
-from .probe_tasks import PRIMARY, SECONDARY, load_task
-from .probes import STRENGTHS, probe, score
+from .probe_tasks import PRIMARY_TASKS, SECONDARY, load_task
+from .probes import RIDGE_STRENGTHS, probe, score
 from .report import Report, models_of_arm
 from .yardsticks import YARDSTICKS
 from .yardsticks import measure as measure_yardsticks
 
-SCORES = "scores.csv"  # of all models in a folder
-TABLES = "evaluation.md"  # of the models and tasks of a command
+SCORES_FILE = "scores.csv"  # of all models in a folder
+TABLES_FILE = "evaluation.md"  # of the models and tasks of a command
 
 
 def parse(arguments, command, fetch):
@@ -85,7 +85,7 @@ def add_options(add):
     """Adds the options of the program by `add`, a parser's `add_argument`."""
     names = "their names, ARM-SEED to compare arms (default: the files' names)"
     data = "folder with their vocabulary, from data-prep/prepare.sh"
-    tasks = f"default: all in --labelled, or {' '.join(PRIMARY)}; there are also "
+    tasks = f"default: all in --labelled, or {' '.join(PRIMARY_TASKS)}; there are also "
     tasks += " ".join(SECONDARY)
     pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
     pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
@@ -137,7 +137,7 @@ def default_tasks(args):
         return []
     if args.labelled:
         return tasks_in(args.labelled)
-    return PRIMARY
+    return PRIMARY_TASKS
 
 
 def check_arms(arms, names):
@@ -198,7 +198,7 @@ def measure(records, encoder, task, repeats, side_by_side):
 
     `repeats` are those of few-shot probes.
     """
-    of_probes = {"task": task.digest(), "probes": f"ridge {STRENGTHS}"}
+    of_probes = {"task": task.digest(), "probes": f"ridge {RIDGE_STRENGTHS}"}
     origins = {"mean": of_probes, "first": of_probes}
     if side_by_side:
         origins["side_by_side"] = of_probes
@@ -260,7 +260,7 @@ def evaluate(args):
     for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
         measure_yardsticks(yardsticks, task, args.few_shot_repeats)
         for record in yardsticks.values():
-            tqdm.write(f"{score_in_words(record, task, TEXT)} (no encoder)")
+            tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS, origin):
@@ -287,14 +287,14 @@ def record_file(args, name):
 
 
 def write_tables(args, tasks, records, yardsticks):
-    """Writes SCORES and TABLES, and prints the comparisons of arms."""
+    """Writes SCORES_FILE and TABLES_FILE, and prints the comparisons of arms."""
     secondary = [] if args.labelled else SECONDARY
     names_of_tasks = [task.name for task in tasks]
     names_of_pairs = [pairs.name for pairs in args.pairs]
     report = Report(records, names_of_tasks, names_of_pairs, secondary, yardsticks)
-    with atomic_write(os.path.join(args.dest, SCORES)) as stream:
+    with atomic_write(os.path.join(args.dest, SCORES_FILE)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
-    path = os.path.join(args.dest, TABLES)
+    path = os.path.join(args.dest, TABLES_FILE)
     with atomic_write(path) as stream:
         described = heading(args, tasks, secondary)
         stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
@@ -317,7 +317,7 @@ def main(arguments, command, fetch):
     args = parse(arguments, command, fetch)
     os.makedirs(args.dest, exist_ok=True)
     if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
-        for name in [SCORES, TABLES]:
+        for name in [SCORES_FILE, TABLES_FILE]:
             check_new(os.path.join(args.dest, name))  # one without records is of something else
     # Another run waits for this one, and continues with its records.
     with one_at_a_time(args.dest):

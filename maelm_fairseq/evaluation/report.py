@@ -9,11 +9,11 @@ from scipy import stats
 from ..base.errors import UsageError
 from ..base.markdown import table
 from .minimal_pairs import interval, is_over_paradigms, shares
-from .outcomes import CHOSEN, GROUPS, LAST, PAIRS, TEXT
+from .outcomes import CHOSEN_LAYER, GROUPS, LAST_LAYER, PAIRS, TEXT_FEATURE
 from .probes import score
 
-TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
-DRAWS = 1000  # of the bootstrap
+FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
+BOOTSTRAP_DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):
@@ -54,7 +54,7 @@ class Report:
         self.table = table[~is_yardstick]
         self.without_encoder = table[is_yardstick]
 
-    def scores(self, feature, layer=CHOSEN):
+    def scores(self, feature, layer=CHOSEN_LAYER):
         """Scores of models by tasks, and their mean over the tasks that are averaged.
 
         Models that lack a task are left out.
@@ -76,7 +76,7 @@ class Report:
         table = self.without_encoder
         few = table[table.feature == feature]
         has_no_few = ~table.model.isin(few.model)
-        with_all = (table.feature == TEXT) & (table.layer == CHOSEN)
+        with_all = (table.feature == TEXT_FEATURE) & (table.layer == CHOSEN_LAYER)
         return pd.concat([few, table[has_no_few & with_all]])
 
     def layers(self, feature):
@@ -94,7 +94,7 @@ class Report:
             frame.loc[name] = rows.value.mean()
         return frame.rename(columns=lambda layer: f"layer {layer}")
 
-    def differences(self, arms, feature="mean", layer=CHOSEN):
+    def differences(self, arms, feature="mean", layer=CHOSEN_LAYER):
         """The first of two arms minus the second, by task and for their mean, with 95% intervals.
 
         With two seeds or more, an interval is Student's t over seeds, paired; with one, a bootstrap
@@ -180,7 +180,7 @@ class Report:
     def text(self, comparisons=()):
         """All tables; `comparisons` are pairs of arms."""
         features = [feature for feature in self.table.feature.unique() if feature != "mean"]
-        titles = {feature: TITLES.get(feature, feature) for feature in features}
+        titles = {feature: FEATURE_TITLES.get(feature, feature) for feature in features}
         parts = [self.pairs_text(name) for name in self.pairs]
         for title, frame in self.sections(titles).items():
             if len(frame) and len(self.tasks) == 1:
@@ -196,23 +196,24 @@ class Report:
         `titles` are those of the features other than mean: {feature: title}.
         """
         sections = {}
-        mean = TITLES["mean"]
+        mean = FEATURE_TITLES["mean"]
         if self.tasks:
             sections[f"Score: {mean}, layer selected inside the training folds"] = self.scores(
                 "mean"
             )
-            sections[f"Last layer, {mean}"] = self.scores("mean", LAST)
+            sections[f"Last layer, {mean}"] = self.scores("mean", LAST_LAYER)
         for feature, title in titles.items():
             sections[title[0].upper() + title[1:]] = self.scores(feature)
         if self.tasks:
             for feature in ["mean", "first"]:
-                sections[f"By layer, mean over tasks, {TITLES[feature]}"] = self.layers(feature)
+                title = f"By layer, mean over tasks, {FEATURE_TITLES[feature]}"
+                sections[title] = self.layers(feature)
         return sections
 
     def comparison_text(self, arms, titles):
         """The section on the difference of two arms; `titles` as for `sections`."""
         frame = self.differences(arms)
-        others = {"mean, last layer": self.differences(arms, layer=LAST)}
+        others = {"mean, last layer": self.differences(arms, layer=LAST_LAYER)}
         for feature, title in titles.items():
             others[f"mean, {title}"] = self.differences(arms, feature)
         means = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
@@ -231,7 +232,7 @@ def bootstrap_error(ours, theirs, task, feature, layer):
         raise UsageError(f"{names}: evaluated on different examples of {task}; evaluate both again")
     rng = np.random.default_rng(1)
     differences = []
-    for _ in range(DRAWS):
+    for _ in range(BOOTSTRAP_DRAWS):
         rows = rng.integers(len(targets), size=len(targets))
         our_score = score(our_answers[rows], targets[rows])
         their_score = score(their_answers[rows], targets[rows])

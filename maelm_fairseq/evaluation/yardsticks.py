@@ -8,9 +8,9 @@ Letters in shapes: N examples.
 
 import numpy as np
 
-from .bag_of_words import STRENGTHS, Counts, most_frequent, predict
+from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict
 from .few_shot import SHOTS, has_few_shot, training_examples
-from .outcomes import TEXT
+from .outcomes import TEXT_FEATURE
 from .probes import score
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
@@ -60,10 +60,11 @@ def measure(records, task, repeats):
     shared = {"targets": task.targets, "folds": task.folds}
     bag = records[BAG_OF_WORDS]
     frequent = records[MOST_FREQUENT]
-    if frequent.origin(task.name, TEXT) != origin:
-        frequent.write(task.name, TEXT, origin, {**shared, TEXT: constant(task)[None]})
-    of_bag = {**origin, "strengths": str(STRENGTHS)}
-    origins = {TEXT: of_bag}
+    if frequent.origin(task.name, TEXT_FEATURE) != origin:
+        arrays = {**shared, TEXT_FEATURE: constant(task)[None]}
+        frequent.write(task.name, TEXT_FEATURE, origin, arrays)
+    of_bag = {**origin, "strengths": str(BAG_STRENGTHS)}
+    origins = {TEXT_FEATURE: of_bag}
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**of_bag, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name in origins if bag.origin(task.name, name) != origins[name]]
@@ -71,7 +72,7 @@ def measure(records, task, repeats):
         return
     counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
     for name in missing:
-        if name == TEXT:
+        if name == TEXT_FEATURE:
             answers = by_folds(task, lambda rows, rest: predict(counts, task.targets, rows, rest))
             array = answers[None]
         else:

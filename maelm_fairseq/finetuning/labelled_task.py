@@ -24,12 +24,13 @@ from ..base.provenance import sha256
 from ..base.settings import setting
 from ..base.typed_values import shown
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.compatibility import ENCODER, compare_configurations
+from ..checkpoints.compatibility import ENCODER_OPTIONS as ENCODER
+from ..checkpoints.compatibility import compare_configurations
 from ..checkpoints.facts import facts_of
 from ..distributed import from_all_processes
 from ..engine import MetersDict, metrics, models
 from ..precision import PrecisionConfig, check_precision
-from ..state_dicts import HEADS
+from ..state_dicts import HEAD_PREFIX as HEADS
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
 from .labelled_dataset import IGNORED

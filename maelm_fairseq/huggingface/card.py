@@ -20,15 +20,15 @@ from .weights import (
     TOKEN_CLASSIFICATION,
 )
 
-GAP = "**please fill in**"
+TO_FILL_IN = "**please fill in**"
 # The options of its run that the card lists.
-SHOWN = ["decoder_layers", "share_decoder_layers", "mask_prob", "leave_unmasked_prob"]
-SHOWN += ["random_token_prob", "encoder_mask_fraction", "encoder_mask_fade_updates", "lr"]
-SHOWN += ["update_freq", "batch_size", "max_tokens"]
+LISTED_OPTIONS = ["decoder_layers", "share_decoder_layers", "mask_prob", "leave_unmasked_prob"]
+LISTED_OPTIONS += ["random_token_prob", "encoder_mask_fraction", "encoder_mask_fade_updates", "lr"]
+LISTED_OPTIONS += ["update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 # `example` is given to the tokenizer; `usage` is what the model makes of it.
-KINDS = {
+USES_BY_KIND = {
     MODEL: dict(
         pipeline="feature-extraction",
         example='"one sentence ."',
@@ -121,7 +121,7 @@ def model_card(name, facts, config, data, kind, description=None):
         positions -= 2  # RoBERTa and MPNet count two more
     filled = {
         **config,
-        **KINDS[kind],
+        **USES_BY_KIND[kind],
         "name": name,
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
@@ -134,7 +134,7 @@ def model_card(name, facts, config, data, kind, description=None):
         "more_imports": ", pipeline" if kind == TOKEN_CLASSIFICATION else "",
         "trust": "",
         "trust_note": "",
-        "text": description or GAP,
+        "text": description or TO_FILL_IN,
         "training": "\n".join("- " + line for line in training(facts, data)),
     }
     if is_code:
@@ -201,7 +201,7 @@ def training(facts, data):
 def shown_options(options):
     """The options of the run in words, each with its value; a list of one value as the value."""
     shown = []
-    for name in SHOWN:
+    for name in LISTED_OPTIONS:
         value = getattr(options, name)
         if isinstance(value, (list, tuple)) and len(value) == 1:
             (value,) = value

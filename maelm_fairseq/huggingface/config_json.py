@@ -1,6 +1,14 @@
 """The contents of config.json."""
 
-from .weights import BUCKETS, CODE, HEADS, MASKED_LM, MPNET, ROBERTA, SEQUENCE_CLASSIFICATION
+from .weights import (
+    CODE,
+    KIND_OF_HEAD,
+    MASKED_LM,
+    MPNET,
+    MPNET_BUCKETS,
+    ROBERTA,
+    SEQUENCE_CLASSIFICATION,
+)
 
 MODELING_FILE = "modeling_mae_lm.py"
 
@@ -38,7 +46,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     if layout is ROBERTA:
         config.update(type_vocab_size=2, classifier_dropout=cfg.pooler_dropout)
     elif layout is MPNET:
-        config.update(relative_attention_num_buckets=BUCKETS)
+        config.update(relative_attention_num_buckets=MPNET_BUCKETS)
     else:
         config.update(code_options(model, kind, masks_in_encoder))
     if labels is not None:
@@ -85,7 +93,7 @@ def code_options(model, kind, masks_in_encoder):
     cfg = model.cfg
     module = MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
-    kinds = list(HEADS.values())
+    kinds = list(KIND_OF_HEAD.values())
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered
     # at random.
     if kind == MASKED_LM:

@@ -24,7 +24,7 @@ SIZES = {  # ours, and their names in transformers
     "encoder_embed_dim": "hidden_size",
     "encoder_ffn_embed_dim": "intermediate_size",
 }
-OPTIONS = {  # ours: (name in transformers, its value where there is none)
+OPTIONS_OF_TRANSFORMERS = {  # ours: (name in transformers, its value where there is none)
     "encoder_attention_heads": ("num_attention_heads", 12),
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
@@ -44,7 +44,7 @@ XLM_R_ROWS = (0, 1, 2, 3)
 CAMEMBERT_ROWS = (5, 1, 6, 3)
 ADAPTER = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
 # Weights that are left out, with a group for what is worth telling.
-UNUSED = re.compile(
+UNUSED_WEIGHTS = re.compile(
     r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
 )
 
@@ -88,7 +88,7 @@ def read_source(folder):
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
     options = {name: cfg[name] for name in SIZES}
-    for ours, (name, default) in OPTIONS.items():
+    for ours, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
         options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
     _refuse_added_tokens(folder, tokenizer)
@@ -156,7 +156,7 @@ def convert(path, weights, special_rows):
             fairseq's order
     Returns: {name: float32 tensor}; the parts that were left out, a list
     """
-    unused = list(filter(None, map(UNUSED.fullmatch, weights)))
+    unused = list(filter(None, map(UNUSED_WEIGHTS.fullmatch, weights)))
     left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
     take = partial(take_weight, path, left)
     has_head = any(name.startswith("lm_head.") for name in left)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..config import MPNET as MPNET_SIZES
+from ..config import MPNET_SIZES as MPNET_SIZES
 from ..heads import (
     MeanClassificationHead,
     SequenceClassificationHead,
@@ -18,7 +18,7 @@ from ..heads import (
 )
 from ..layers import RelativePositionBias, t5_bucket
 
-BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
+MPNET_BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
 
 
 class Layout(NamedTuple):
@@ -33,9 +33,9 @@ class Layout(NamedTuple):
     attention_norm: str = ""
 
 
-ATTENTION = ["attention.self.query", "attention.self.key", "attention.self.value"]
+ROBERTA_ATTENTION = ["attention.self.query", "attention.self.key", "attention.self.value"]
 ROBERTA = Layout(
-    "roberta", "Roberta", *ATTENTION, "attention.output.dense", "attention.output.LayerNorm"
+    "roberta", "Roberta", *ROBERTA_ATTENTION, "attention.output.dense", "attention.output.LayerNorm"
 )
 MPNET = Layout(
     "mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm"
@@ -48,7 +48,7 @@ MASKED_LM = "ForMaskedLM"
 SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
 QUESTION_ANSWERING = "ForQuestionAnswering"
 TOKEN_CLASSIFICATION = "ForTokenClassification"
-HEADS = {
+KIND_OF_HEAD = {
     SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
     MeanClassificationHead: SEQUENCE_CLASSIFICATION,
     TokenClassificationHead: TOKEN_CLASSIFICATION,
@@ -78,7 +78,7 @@ def mpnet_table(relative_bias):
     distance = torch.arange(1 - P, P)
     values = relative_bias.table.weight.detach()[relative_bias.bucket[distance + P]]
     bucket = torch.from_numpy(t5_bucket(distance.numpy(), *MPNET_SIZES))
-    table = values.new_zeros(BUCKETS, values.size(1))
+    table = values.new_zeros(MPNET_BUCKETS, values.size(1))
     table[bucket] = values
     return table if table[bucket].equal(values) else None
 
@@ -99,7 +99,7 @@ def choose_kind(model, layout, head, masks_in_encoder):
     The head is None for a model without one.
     """
     if head is not None:
-        return HEADS[type(head)]
+        return KIND_OF_HEAD[type(head)]
     is_mlm = model.decoder is None and masks_in_encoder
     can_predict = is_mlm or layout is CODE  # stock classes have no decoder
     return MASKED_LM if model.lm_head is not None and can_predict else MODEL

@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from ..base.line_sizes import DTYPES, HEADER, MAGIC
+from ..base.line_sizes import DTYPE_OF_CODE, HEADER, MAGIC
 
 BUFFER = 1 << 20  # bytes of sizes read at a time
 
@@ -34,7 +34,7 @@ def token_dtype(symbols):
 def write_index(stream, sizes, dtype):
     """Writes .idx, from a binary file with the tokens of each line, int32; returns its SHA-256."""
     lines = sizes.seek(0, os.SEEK_END) // 4
-    (code,) = (code for code, of_code in DTYPES.items() if of_code is dtype)
+    (code,) = (code for code, of_code in DTYPE_OF_CODE.items() if of_code is dtype)
     digest = hashlib.sha256()
 
     def write(part):

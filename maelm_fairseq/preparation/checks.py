@@ -20,7 +20,7 @@ AGAIN = "remove {} and run prepare.sh again"
 MAXIMUM_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
 FEW_TO_VALIDATE = 20_000
-BLOCK = 1 << 24  # tokens that are read at a time
+BLOCK_TOKENS = 1 << 24  # tokens that are read at a time
 
 
 class Counts(NamedTuple):
@@ -107,8 +107,8 @@ def _check_unchanged(prefix, checksums, record, again):
 
 def _sha256_of_tokens(tokens):
     digest = hashlib.sha256()
-    for start in range(0, len(tokens), BLOCK):
-        digest.update(tokens[start : start + BLOCK])
+    for start in range(0, len(tokens), BLOCK_TOKENS):
+        digest.update(tokens[start : start + BLOCK_TOKENS])
     return digest.hexdigest()
 
 

@@ -33,8 +33,8 @@ from .progress import progress_bar
 from .raw_text import file_sample
 from .records import Read, SplitRecord, part
 
-CHUNK = 1 << 20  # characters of text that a worker encodes at a time
-SAMPLE_LINES = 500  # lines kept for check.py
+CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
+SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
 SAMPLE_LENGTH = 50000  # the characters that one of them may have
 MOST_UNKNOWN = 20  # how many of the unknown characters are recorded
 FILE_END = "\n"  # cannot be a line: lines come without their ends
@@ -147,7 +147,7 @@ class Shard:
         if len(line) <= SAMPLE_LENGTH:
             # The lines with the highest random numbers are a uniform sample.
             item = self.random(), self.record.text_lines + self.record.documents, line
-            if len(self.sample) < SAMPLE_LINES:
+            if len(self.sample) < SAMPLE_LINES_FOR_CHECK:
                 heapq.heappush(self.sample, item)
             else:
                 heapq.heappushpop(self.sample, item)
@@ -278,7 +278,7 @@ def _distribute(lines, kind_of, read, shard_of, submit):
             read.documents += 1
         if shard and (is_inside or is_text):
             shard.add(line if is_text else "")
-            if shard.size > CHUNK:
+            if shard.size > CHUNK_CHARACTERS:
                 submit(shard)
         is_inside = is_text
     return kinds

@@ -15,8 +15,8 @@ from itertools import chain, islice
 from .stable_hash import stable_number
 
 LABELS = ["original", "corrupted"]
-WORDS = range(5, 29)  # the lengths of Conneau et al.
-PAIRS = 2000  # of `agreement`
+SENTENCE_LENGTHS = range(5, 29)  # the lengths of Conneau et al.
+AGREEMENT_PAIRS = 2000  # of `agreement`
 
 SINGULAR = {
     "is": "are",
@@ -43,7 +43,7 @@ def is_plain(word):
 def usable(sentences):
     """The words of each different sentence that has a usual length: list of lists."""
     different = dict.fromkeys(tuple(sentence.split()) for sentence in sentences)
-    return [list(words) for words in different if len(words) in WORDS]
+    return [list(words) for words in different if len(words) in SENTENCE_LENGTHS]
 
 
 def balanced(candidates, name):
@@ -125,7 +125,7 @@ def agreement(sentences):
     one pair at most.
     """
     pairs = {other_demonstrative: [], other_verb: [], other_article: []}
-    most = PAIRS // 3
+    most = AGREEMENT_PAIRS // 3
     for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
@@ -136,6 +136,6 @@ def agreement(sentences):
                 examples.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
                 break
     all_pairs = chain.from_iterable(pairs.values())
-    for pair in islice(all_pairs, PAIRS):
+    for pair in islice(all_pairs, AGREEMENT_PAIRS):
         for words, label in zip(pair, LABELS):
             yield " ".join(words), label, " ".join(pair[0])

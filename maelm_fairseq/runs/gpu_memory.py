@@ -19,7 +19,7 @@ from ..base.running import run
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
 BYTES_PER_LOGIT = 16  # a half, a float32, its log-softmax, and their gradients
-MARGIN = 1.25  # the measured batches were of 32 sequences only
+SAFETY_FACTOR = 1.25  # the measured batches were of 32 sequences only
 CONTEXT = 1.5 * GIB  # what CUDA takes
 UNSET = 999_983  # a batch size, and a number of batches in an update, that nobody asks for
 
@@ -89,7 +89,7 @@ def choose(cfg, vocabulary, memory, sequences):
         return None
     batch = 1
     while sequences % (2 * batch) == 0:
-        if MARGIN * needed_at_most(cfg, vocabulary, 2 * batch) + CONTEXT > memory:
+        if SAFETY_FACTOR * needed_at_most(cfg, vocabulary, 2 * batch) + CONTEXT > memory:
             break
         batch *= 2
     return batch

@@ -7,16 +7,16 @@ import logging
 import os
 import re
 
-FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
-RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
-SHOWN = re.compile(
+LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
+LOG_RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
+SHOWN_MESSAGE = re.compile(
     r"^(Saved checkpoint .*(?= \(epoch)"
     r"|Loaded checkpoint .*?(?= \(epoch \d+ @ 0 |$)"
     r"|done training.*)"
 )
-ERROR = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
+ERROR_LINE = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
 # Scores and their units.
-SCORES = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}
+SCORE_UNITS = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}
 USELESS = (
     "Please install tensorboardX",
     "TensorBoard",
@@ -40,9 +40,9 @@ class Progress(logging.Handler):
 
     def line(self, text):
         """Turns a line of the log into one of the report; None for a line that is left out."""
-        record = RECORD.match(text)
+        record = LOG_RECORD.match(text)
         if not record:
-            return text if ERROR.match(text) else None
+            return text if ERROR_LINE.match(text) else None
         level, logger, message = record.groups()
         if logger == "py.warnings" or any(phrase in message for phrase in USELESS):
             return None
@@ -68,7 +68,7 @@ class Progress(logging.Handler):
         configured = re.search(r"^\{'.*'max_update': (\d+)", message)
         if configured:
             self.max_update = int(configured[1])
-        shown = SHOWN.match(message)
+        shown = SHOWN_MESSAGE.match(message)
         return shown and shown[0]
 
     def update(self, stats):
@@ -101,7 +101,7 @@ class Progress(logging.Handler):
     def quality(self, stats, prefix=""):
         """Loss, accuracy and other scores, as far as they are logged."""
         text = f"loss {stats[prefix + 'loss']}{self.unit}"
-        for name, unit in SCORES.items():
+        for name, unit in SCORE_UNITS.items():
             value = stats.get(prefix + name)
             if value:
                 text += f", {name} {value}{unit}"
@@ -114,5 +114,5 @@ def log_to(path):
     handlers = [logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"), Progress()]
     level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
     logging.basicConfig(
-        handlers=handlers, format=FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True
+        handlers=handlers, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True
     )

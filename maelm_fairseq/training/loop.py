@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 
-from ..base.checkpoint_names import LAST
+from ..base.checkpoint_names import LAST_CHECKPOINT
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.settings import option
 from ..data.epochs import ResumableIterator
@@ -138,7 +138,7 @@ def stop(cfg, update):
     """
     names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
     begin_anew = [option(name) for name in names if cfg[name]]
-    if cfg.restore_file != LAST:
+    if cfg.restore_file != LAST_CHECKPOINT:
         begin_anew.insert(0, "--restore-file")
     saves = not (cfg.no_save or cfg.no_last_checkpoints)
     stopping.stop(update, cfg.save_dir if saves else None, begin_anew)

@@ -12,8 +12,8 @@ from ..base.settings import option
 from ..base.typed_values import shown, typed
 from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
-    ENCODER,
-    OTHERS,
+    ENCODER_OPTIONS,
+    OTHER_OPTIONS,
     check_vocabulary,
     check_weights,
     compare_configurations,
@@ -22,7 +22,7 @@ from ..checkpoints.run_state import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
 from ..distributed import from_all_processes
 from ..number_units import STANDARDISED
-from ..state_dicts import HEADS, fit_parts
+from ..state_dicts import HEAD_PREFIX, fit_parts
 from ..vocabulary import FINGERPRINT
 
 
@@ -51,13 +51,13 @@ def check_run(state, trainer, path, starts_anew):
     check_vocabulary(state, trainer.task.source_dictionary, path)
     own_state = trainer.task.state.state_dict
     if starts_anew:
-        compare_configurations(theirs, model.cfg, ENCODER, path)
+        compare_configurations(theirs, model.cfg, ENCODER_OPTIONS, path)
         remove_other_heads(state, theirs, model.cfg, own_state)
         # The rest, such as labels, is of another task.
         state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
         fit_parts(state["model"], own_weights)
     else:
-        compare_configurations(theirs, model.cfg, ENCODER + OTHERS, path)
+        compare_configurations(theirs, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], own_state, path)
     check_weights(state["model"], own_weights, path)
@@ -85,7 +85,7 @@ def remove_other_heads(state, theirs, ours, own_state):
     has_same_pooling = theirs.classification_pooling == str(ours.classification_pooling)
     if has_same_labels and has_same_pooling:
         return
-    heads = [name for name in state["model"] if name.startswith(HEADS)]
+    heads = [name for name in state["model"] if name.startswith(HEAD_PREFIX)]
     for name in heads:
         del state["model"][name]
 

@@ -4,7 +4,7 @@ All that this checkpoint says is restored.
 """
 
 from ..base.checkpoint_names import (
-    LAST,
+    LAST_CHECKPOINT,
     best_checkpoint,
     first_accepted,
     interval_checkpoints,
@@ -65,7 +65,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     path = current.candidate or filename
     cfg = trainer.cfg.checkpoint
     last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
-    is_default = cfg.restore_file == LAST and path == last
+    is_default = cfg.restore_file == LAST_CHECKPOINT and path == last
     is_new_run = is_default and current.candidate is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -99,7 +99,7 @@ def set_aside_unused(cfg, suffix, update):
         return
     save_folder.set_aside_refused(current.refused, current.resumed_from)
     is_interval = current.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
-    if cfg.restore_file == LAST and is_interval and not cfg.no_last_checkpoints:
+    if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
         last = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
         writing.copy(current.resumed_from, last)

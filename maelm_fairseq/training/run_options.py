@@ -22,7 +22,7 @@ AT_LEAST = {  # of options whose range fairseq does not check
     "fp16_init_scale batch_size batch_size_valid max_tokens max_tokens_valid max_valid_steps "
     "validate_interval save_interval",
 }
-LEAST = {name: least for least, names in AT_LEAST.items() for name in names.split()}
+LEAST_OF_OPTION = {name: least for least, names in AT_LEAST.items() for name in names.split()}
 LARGEST = 1e300  # of numbers that need not be whole
 
 
@@ -63,9 +63,9 @@ def check_numbers(name, given):
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:
         if isinstance(value, float):
-            Range(LEAST.get(name, -LARGEST), LARGEST).check(value, option(name))
+            Range(LEAST_OF_OPTION.get(name, -LARGEST), LARGEST).check(value, option(name))
         elif isinstance(value, int):
-            Range(LEAST.get(name, -(2**31))).check(value, option(name))
+            Range(LEAST_OF_OPTION.get(name, -(2**31))).check(value, option(name))
 
 
 def check_rates(optimization, schedule):

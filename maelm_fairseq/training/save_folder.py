@@ -7,7 +7,7 @@ import os
 import socket
 
 from ..base.checkpoint_names import (
-    LAST,
+    LAST_CHECKPOINT,
     interval_checkpoints,
     last_checkpoint,
     other_checkpoints,
@@ -60,7 +60,7 @@ def candidates(cfg, suffix):
     Raises ValueError: the folder has checkpoints, but none that a run resumes from by itself
     """
     last = last_checkpoint(cfg.save_dir, suffix)
-    if cfg.restore_file != LAST:
+    if cfg.restore_file != LAST_CHECKPOINT:
         return [], []
     paths = resumable_checkpoints(cfg.save_dir, suffix)
     others = other_checkpoints(cfg.save_dir, suffix)

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from ..base.checkpoint_names import LAST, last_checkpoint
+from ..base.checkpoint_names import LAST_CHECKPOINT, last_checkpoint
 from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints.sections import is_of_our_model
@@ -111,7 +111,7 @@ def check_starting_point(cfg):
         raise UsageError(
             "--write-checkpoints-asynchronously: files have names before they are whole; remove it"
         )
-    if cfg.restore_file != LAST:
+    if cfg.restore_file != LAST_CHECKPOINT:
         save_folder.check_start("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model:
         save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
