@@ -23,7 +23,7 @@ from common import configuration
 from variants import is_of_transformers, training_arguments
 
 ATTENTION = "attention"
-KINDS = {
+OPERATIONS_OF_KIND = {
     "matrix products": "mm addmm bmm baddbmm",
     "layer normalisation": "native_layer_norm native_layer_norm_backward",
     "GELU": "gelu gelu_backward",
@@ -34,7 +34,7 @@ KINDS = {
     "casts and copies": "_to_copy copy_ clone cat",
     "sums": "sum",
 }
-KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
+KIND_OF = {name: kind for kind, names in OPERATIONS_OF_KIND.items() for name in names.split()}
 OTHER = "other elementwise operations"
 WITHOUT_KERNEL = set("detach empty empty_like empty_strided new_empty new_empty_strided".split())
 WITHOUT_KERNEL |= {"_unsafe_view", "zeros_like"}  # zeros only stand for results in AttentionKernel

@@ -11,14 +11,14 @@ import torch
 from common import Training
 from maelm_fairseq.layers import last
 
-NAMES = ["RoBERTa, transformers", "ModernBERT, transformers"]
+PEERS = ["RoBERTa, transformers", "ModernBERT, transformers"]
 FLASH = "flash attention"  # of the package flash_attn, for a GPU
 COMPILED = "compiled"
-IGNORED = -100  # as a label
+IGNORED_LABEL = -100  # as a label
 
 
 def build(name, args, vocabulary):
-    """A model of NAMES on PyTorch's current device, as large as the plugin's encoder."""
+    """A model of PEERS on PyTorch's current device, as large as the plugin's encoder."""
     import transformers
 
     feed_forward_width = 4 * args.width
@@ -62,7 +62,7 @@ def labelled(sample, pad):
     positions = positions.masked_fill(positions < 0, positions.size(1))
     tokens = torch.full((len(positions), positions.size(1) + 1), pad)
     tokens.scatter_(1, positions, inputs["src_tokens"])
-    labels = torch.full_like(tokens, IGNORED)
+    labels = torch.full_like(tokens, IGNORED_LABEL)
     labels.scatter_(1, last(positions, target.size(1)), target)
     tokens = tokens[:, :-1].contiguous()
     labels = labels[:, :-1].contiguous()
@@ -71,7 +71,7 @@ def labelled(sample, pad):
 
 
 class PlainTraining(Training):
-    """A model of NAMES that trains on an endless cycle of the batches of the plugin's MLM.
+    """A model of PEERS that trains on an endless cycle of the batches of the plugin's MLM.
 
     A step clips gradients, and uses a fused AdamW.
     """

@@ -60,7 +60,7 @@ from variants import (
 
 META = "meta"
 # Options with which the host's time is measured.
-TINY = dict(micro_batch=2, tokens=8, mask_prob=0.3, vocabulary=64, data=None)
+SMALLEST_SIZES = dict(micro_batch=2, tokens=8, mask_prob=0.3, vocabulary=64, data=None)
 PRODUCTS = 50  # matrix products timed at a time on a GPU
 
 
@@ -235,7 +235,7 @@ def time_host(folder, args, names):
     Returns: {name: list of the milliseconds by part, a dict for each round}
     """
     tiny = copy.copy(args)
-    vars(tiny).update(TINY)
+    vars(tiny).update(SMALLEST_SIZES)
     write_data(folder, BATCHES * tiny.micro_batch * [tiny.tokens - 1], tiny.vocabulary)
     torch.set_num_threads(1)
     models = {name: HostTime(folder, tiny, name) for name in names}

@@ -23,11 +23,11 @@ from maelm_fairseq.base.running import run
 from maelm_fairseq.data.blocks import TokenBlocks
 
 # Tokens of a block beside `<s>`, and where it ends: with a line, and at the latest with a document.
-BLOCK = 63, "complete_doc"
+BLOCK_SETTINGS = 63, "complete_doc"
 LONGEST_LINE = 35  # tokens
 LINES_OF_DOCUMENT = 20
 LINES_OF_BLOCK = 2.82  # on average
-CHUNK = 1 << 24  # tokens written at a time
+CHUNK_TOKENS = 1 << 24  # tokens written at a time
 
 
 def write(prefix, blocks):
@@ -36,9 +36,9 @@ def write(prefix, blocks):
     sizes = rng.integers(2, LONGEST_LINE + 1, round(blocks * LINES_OF_BLOCK), dtype=np.int32)
     sizes[LINES_OF_DOCUMENT::LINES_OF_DOCUMENT] = 1  # an empty line ends a document
     ends = np.cumsum(sizes, dtype=np.int64)
-    tokens = rng.integers(4, 1000, CHUNK, dtype=np.uint16)
+    tokens = rng.integers(4, 1000, CHUNK_TOKENS, dtype=np.uint16)
     with open(f"{prefix}.bin", "wb") as stream:
-        for first in range(0, ends[-1], CHUNK):
+        for first in range(0, ends[-1], CHUNK_TOKENS):
             tokens[: ends[-1] - first].tofile(stream)
     with open(f"{prefix}.idx", "wb") as stream:
         stream.write(b"MMIDIDX\x00\x00")
@@ -63,7 +63,7 @@ def measure(find, prefix):
     """The number of blocks found, seconds, and MiB."""
     before = memory("VmRSS")
     start = time.perf_counter()
-    blocks = find(prefix, *BLOCK)
+    blocks = find(prefix, *BLOCK_SETTINGS)
     seconds = time.perf_counter() - start
     return len(blocks), seconds, memory("VmHWM") - before
 

@@ -10,19 +10,19 @@ from maelm_fairseq.precision import is_fast_in_bfloat16
 
 STOCK = "--task masked_lm --criterion masked_lm --arch roberta_base --optimizer adam".split()
 OURS = "--task mae_lm --criterion mae_lm --arch mae_lm_base --optimizer torch_adamw".split()
-MLM = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
+MLM_OPTIONS = ["--decoder-layers", 0, "--encoder-mask-fraction", 1]
 STOCK_NAME = "roberta_base"
 KEEPING = "roberta_base, freed memory kept"
 UNCUT = "MLM, uncut"
 BFLOAT16 = "bfloat16"
 NO_BIAS = "no relative bias"
-MODELS = {
+OPTIONS_OF_MODEL = {
     "mae_lm_base": OURS,
     "mae_lm_base, shared": [*OURS, "--share-decoder-layers"],
-    "MLM": [*OURS, *MLM],
-    UNCUT: [*OURS, *MLM],  # its last layer computes all rows, even those that nobody reads
+    "MLM": [*OURS, *MLM_OPTIONS],
+    UNCUT: [*OURS, *MLM_OPTIONS],  # its last layer computes all rows, even those that nobody reads
 }
-PARTS = {
+OPTIONS_OF_PART = {
     peers.COMPILED: ["--compile-layers"],
     BFLOAT16: ["--bf16-autocast"],
     NO_BIAS: ["--relative-position-num-buckets", 0],
@@ -37,13 +37,13 @@ def combined(name, *parts):
 def all_variants():
     """The options of all models: {name: options}; None for models of transformers."""
     variants = {STOCK_NAME: STOCK, KEEPING: STOCK}
-    for name, model_options in MODELS.items():
+    for name, model_options in OPTIONS_OF_MODEL.items():
         for parts in product(["", peers.COMPILED], ["", BFLOAT16], ["", NO_BIAS]):
             options = list(model_options)
             for part in parts:
-                options += PARTS.get(part, [])
+                options += OPTIONS_OF_PART.get(part, [])
             variants[combined(name, *parts)] = options
-    for name, *parts in product(peers.NAMES, ["", peers.COMPILED], ["", BFLOAT16, peers.FLASH]):
+    for name, *parts in product(peers.PEERS, ["", peers.COMPILED], ["", BFLOAT16, peers.FLASH]):
         variants[combined(name, *parts)] = None
     return variants
 

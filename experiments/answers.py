@@ -17,8 +17,8 @@ from maelm_fairseq.vocabulary import read_vocabulary
 
 SPLITS = ["valid", "test"]
 # Of regularisation: C of a logistic regression, and the inverse alpha of a ridge regression.
-STRENGTHS = [0.01, 0.1, 1, 10, 100]
-FOLDS = 5
+REGULARISATION_GRID = [0.01, 0.1, 1, 10, 100]
+ANSWER_FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 
 
@@ -53,9 +53,9 @@ def of_word_vectors(labelled, vectors, data):
     targets = labelled.targets[train]
     x = StandardScaler().fit(x[train]).transform(x)
     if labelled.classes is None:
-        alphas = [len(train) / 10 / strength for strength in STRENGTHS]
-        model = RidgeCV(alphas, cv=FOLDS)
+        alphas = [len(train) / 10 / strength for strength in REGULARISATION_GRID]
+        model = RidgeCV(alphas, cv=ANSWER_FOLDS)
     else:
-        inverse_strengths = [strength / 100 for strength in STRENGTHS]
-        model = LogisticRegressionCV(Cs=inverse_strengths, cv=FOLDS, max_iter=300)
+        inverse_strengths = [strength / 100 for strength in REGULARISATION_GRID]
+        model = LogisticRegressionCV(Cs=inverse_strengths, cv=ANSWER_FOLDS, max_iter=300)
     return model.fit(x[train], targets).predict(x[labelled.rest])

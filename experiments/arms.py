@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 UPDATES = int(os.environ.get("UPDATES", 6_000))  # a trial takes fewer
 FADE = ["--encoder-mask-fade-updates", str(UPDATES // 6)]
-MIXED = ["--leave-unmasked-prob", "0.1", "--random-token-prob", "0.1"]  # 80/10/10
-ALL_MASKS = ["--encoder-mask-fraction", "1"]
+MIXED_OPTIONS = ["--leave-unmasked-prob", "0.1", "--random-token-prob", "0.1"]  # 80/10/10
+ALL_MASKS_OPTIONS = ["--encoder-mask-fraction", "1"]
 HALF_OF_MASKS = ["--encoder-mask-fraction", "0.5"]
-MLM = ["--decoder-layers", "0", *ALL_MASKS]
-SHARED = ["--share-decoder-layers", "--decoder-layers", "4"]
+MLM_OPTIONS = ["--decoder-layers", "0", *ALL_MASKS_OPTIONS]
+SHARED_OPTIONS = ["--share-decoder-layers", "--decoder-layers", "4"]
 PILOT_SEEDS = [101, 102, 103]
 
 
@@ -43,12 +43,12 @@ class Arm:
 
 ARMS = {
     "A": Arm("MAE-LM", [*decoder(4), *FADE], 6),
-    "B": Arm("decoder, all masks in the encoder", [*decoder(4), *ALL_MASKS], 6),
-    "D": Arm("MLM, 80/10/10", [*MLM, *MIXED], 6),
-    "E": Arm("shared layers, 80/10/10", [*SHARED, *MIXED, *FADE], 6),
-    "A2": Arm("MAE-LM, 80/10/10", [*decoder(4), *MIXED, *FADE], 4),
+    "B": Arm("decoder, all masks in the encoder", [*decoder(4), *ALL_MASKS_OPTIONS], 6),
+    "D": Arm("MLM, 80/10/10", [*MLM_OPTIONS, *MIXED_OPTIONS], 6),
+    "E": Arm("shared layers, 80/10/10", [*SHARED_OPTIONS, *MIXED_OPTIONS, *FADE], 6),
+    "A2": Arm("MAE-LM, 80/10/10", [*decoder(4), *MIXED_OPTIONS, *FADE], 4),
     "C": Arm("decoder, half of the masks in the encoder", [*decoder(4), *HALF_OF_MASKS, *FADE], 2),
-    "D2": Arm("MLM, masks only", MLM, 4),
+    "D2": Arm("MLM, masks only", MLM_OPTIONS, 4),
     "A-no-fade": Arm("MAE-LM without fading", decoder(4), 1, UPDATES // 2),
     "A-decoder1": Arm("MAE-LM, decoder of 1", [*decoder(1), *FADE], 1, UPDATES // 2),
     "A-decoder2": Arm("MAE-LM, decoder of 2", [*decoder(2), *FADE], 1, UPDATES // 2),

@@ -20,7 +20,7 @@ from maelm_fairseq.masking import NO_POSITION
 
 BETAS, EPS = (0.9, 0.98), 1e-6
 SORTED = 512  # random sentences at a time, sorted by length so that batches need little padding
-FIRST, MEAN, LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
+READ_FIRST, READ_MEAN, READ_LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Settings:
     warmup: float = 0.1  # share of the updates
     batch: int = 32
     dropout: float = 0.1  # of the encoder
-    pooling: str = FIRST  # what the head reads
+    pooling: str = READ_FIRST  # what the head reads
     weight_decay: float = 0.01
     # Factor of the rate for each layer below the head; the embeddings are below the first layer.
     layer_decay: float = 1.0
@@ -118,9 +118,9 @@ class Classifier(torch.nn.Module):
             hidden: the input of its first layer and the outputs of all, L + 1 times (B, T, C)
             absent: which tokens are padding or left out, (B, T)
         """
-        if self.settings.pooling == FIRST:
+        if self.settings.pooling == READ_FIRST:
             return encoded[:, 0]
-        x = encoded if self.settings.pooling == MEAN else torch.stack(hidden).mean(0)
+        x = encoded if self.settings.pooling == READ_MEAN else torch.stack(hidden).mean(0)
         is_word = ~absent[:, 1:, None]
         return (x[:, 1:] * is_word).sum(1) / is_word.sum(1).clamp(min=1)
 

@@ -22,9 +22,9 @@ from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import sample_lines
 from maelm_fairseq.preparation import sentence_probes
-from measure import TEXT, fine_tuned, losses, write
+from measure import HELD_OUT_TEXT, fine_tuned, losses, write
 
-TASKS = ["trec", "rotten_tomatoes"]
+FINE_TUNING_TASKS = ["trec", "rotten_tomatoes"]
 SIZE = 8000
 BASE = "base"  # the RoBERTa, not continued
 
@@ -46,12 +46,12 @@ def measurements(name, folder):
     They lack the first two columns, arm and seed.
     """
     for updates, metric, value in losses(folder / name / "train.log"):
-        yield updates, "", TEXT, "validation", metric, value
+        yield updates, "", HELD_OUT_TEXT, "validation", metric, value
     checkpoint = folder / name / "model.pt"
     measured = without_labels(hub.from_pretrained(checkpoint, folder / "data"))
     for task, feature, metric, value in measured:
         yield "", "", task, feature, metric, value
-    scores = fine_tuned(checkpoint, folder / name / "tuned", folder, TASKS)
+    scores = fine_tuned(checkpoint, folder / name / "tuned", folder, FINE_TUNING_TASKS)
     for task, feature, _, metric, value in scores:
         yield "", "", task, feature, metric, value
 
@@ -75,7 +75,7 @@ def without_labels(model):
         if masks_in_encoder or model.model.cfg.decoder_layers:
             model.masks_in_encoder = masks_in_encoder
             bits, _ = bits_per_token(model, lines, model.model.max_positions())
-            yield TEXT, feature, "bits per token", bits
+            yield HELD_OUT_TEXT, feature, "bits per token", bits
             yield "agreement", feature, "pairs", 100 * decide(model, pairs).mean()
     share, count = found_halves(model, lines)
     yield "halves", "examples", "count", count

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from classifier import MEAN, Classifier, Examples, Settings, predict, train
+from classifier import READ_MEAN, Classifier, Examples, Settings, predict, train
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts, vote
 from maelm_fairseq.evaluation.few_shot import training_examples
@@ -19,12 +19,12 @@ from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, answer, sprea
 from maelm_fairseq.vocabulary import read_vocabulary
 
 FINE_TUNED = "fine-tuned"
-DRAWS = 10
+DRAWS_OF_LABELS = 10
 # Two heads that vote, because the better one depends on the task. They were chosen with one
 # encoder, on five other draws.
 SETTINGS = [
     replace(Settings(), epochs=30, layer_decay=0.7),
-    replace(Settings(), epochs=30, lr=2e-4, pooling=MEAN),
+    replace(Settings(), epochs=30, lr=2e-4, pooling=READ_MEAN),
 ]
 
 
@@ -77,8 +77,8 @@ class FewLabels:
         return predict(model, self.examples, rest)
 
     def scores(self, shots):
-        """The mean scores over DRAWS draws, of each predictor."""
-        draws = [self.draw(shots, repeat) for repeat in range(DRAWS)]
+        """The mean scores over DRAWS_OF_LABELS draws, of each predictor."""
+        draws = [self.draw(shots, repeat) for repeat in range(DRAWS_OF_LABELS)]
         means = {}
         for name in draws[0]:
             means[name] = float(np.mean([draw[name] for draw in draws]))

@@ -4,8 +4,8 @@ measurement.
 
     python measure.py A-1 --run RUN --dest records
 
-reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, with the columns of COLUMNS,
-and records/A-1.npz, what was predicted for every example. The csv is written last.
+reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, with the columns of
+RECORD_COLUMNS, and records/A-1.npz, what was predicted for every example. The csv is written last.
 """
 
 import csv
@@ -45,18 +45,19 @@ from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
-COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
-ORDER = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
-NATURAL = [task for task in PRIMARY_TASKS if task not in ORDER]
-TASKS = [*PRIMARY_TASKS, "agreement"]
+RECORD_COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
+WORD_ORDER_TASKS = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
+NATURAL = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
+PROBED_TASKS = [*PRIMARY_TASKS, "agreement"]
 RANK_TOKENS = 100_000
-EPOCHS = 3  # of fine-tuning
+FINE_TUNING_EPOCHS = 3
 BATCH = 32  # of fine-tuning
-FINE_TUNING = ["--seeds", 1, "--batch-size", BATCH, "--warmup-ratio", 0.1, "--epochs", EPOCHS]
-FEATURES = ["mean", "first", "side_by_side"]  # those whose outcomes of examples are kept
-TEXT = "held-out text"
+FINE_TUNING = ["--seeds", 1, "--batch-size", BATCH, "--warmup-ratio", 0.1]
+FINE_TUNING += ["--epochs", FINE_TUNING_EPOCHS]
+KEPT_FEATURES = ["mean", "first", "side_by_side"]  # those whose outcomes of examples are kept
+HELD_OUT_TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # for pilots
-PARTS = 10  # of a run of fine-tuning; ranks are measured at the end of each
+PARTS_OF_FINE_TUNING = 10  # of a run of fine-tuning; ranks are measured at the end of each
 ROUNDS = 8  # of timings
 PART = 5  # updates in a part of a timing
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
@@ -88,7 +89,8 @@ def scores(name, folder, run):
     The outcomes of examples are kept in a file of the encoder's folder.
     """
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
-    command += ["--dest", folder / "probes", "--labelled", run / "labelled", "--tasks", *TASKS]
+    command += ["--dest", folder / "probes", "--labelled", run / "labelled"]
+    command += ["--tasks", *PROBED_TASKS]
     repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
@@ -107,7 +109,7 @@ def outcomes(path):
         if key.count("/") != 1:
             continue
         task, feature = key.split("/")
-        if feature in FEATURES:
+        if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
                 arrays[f"{key}/{layer}"] = compact(records.answers(task, feature, layer))
         else:
@@ -127,10 +129,10 @@ def ranks(checkpoint, dest, run):
     if not (dest / "ranks.csv").exists():
         call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
     for row in pd.read_csv(dest / "ranks.csv", dtype=str).itertuples():
-        yield TEXT, row.family, row.layer, "rank", row.rank
+        yield HELD_OUT_TEXT, row.family, row.layer, "rank", row.rank
     metric = "dimensions outside real tokens"
     for row in pd.read_csv(dest / "mask_dimensions.csv", dtype=str).itertuples():
-        yield TEXT, "mask_tokens", row.layer, metric, row.mask_outside_real
+        yield HELD_OUT_TEXT, "mask_tokens", row.layer, metric, row.mask_outside_real
 
 
 def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
@@ -170,7 +172,8 @@ def ranks_while_tuning(folder, run):
     """
     training_file = run / "labelled" / "trec" / "train.tsv"
     examples = len(training_file.read_text(encoding="utf-8").splitlines()) - 1
-    updates_of_part = -(-examples * EPOCHS // (BATCH * PARTS))  # rounded up
+    examples_of_part = BATCH * PARTS_OF_FINE_TUNING
+    updates_of_part = -(-examples * FINE_TUNING_EPOCHS // examples_of_part)  # rounded up
     more = ["--save-interval-updates", updates_of_part, "--keep-interval-updates", -1]
     list(fine_tuned(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
     (tuned,) = (folder / "tuned" / "trec").glob("*/seed1")
@@ -178,12 +181,12 @@ def ranks_while_tuning(folder, run):
     for path in tuned.glob("checkpoint_*_*.pt"):
         updates = int(path.stem.split("_")[-1])
         parts[updates // updates_of_part] = path
-    parts[PARTS] = tuned / "checkpoint_last.pt"
+    parts[PARTS_OF_FINE_TUNING] = tuned / "checkpoint_last.pt"
     for part, checkpoint in parts.items():
         rows = ranks(checkpoint, folder / f"ranks-tuning-{part}", run)
         for _, family, layer, metric, value in rows:
             if family == "without_mask":
-                yield f"fine-tuning {part}/{PARTS}", family, layer, metric, value
+                yield f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}", family, layer, metric, value
 
 
 def seconds(arm, run):
@@ -215,7 +218,7 @@ def timings(run):
 
 def write(path, rows):
     with atomic_write(path) as stream:
-        csv.writer(stream, lineterminator="\n").writerows([COLUMNS, *rows])
+        csv.writer(stream, lineterminator="\n").writerows([RECORD_COLUMNS, *rows])
 
 
 def measurements(name, run, dest):
@@ -232,7 +235,7 @@ def measurements(name, run, dest):
         return
     if not kind:
         for validated_at, metric, value in losses(folder / "train.log"):
-            yield validated_at, TEXT, "", "", metric, value
+            yield validated_at, HELD_OUT_TEXT, "", "", metric, value
     if "-lr" in arm:  # of these pilots, only losses are compared
         return
     tracked = keeps_trajectory(name)
@@ -307,7 +310,7 @@ def main():
     if args.reset:
         return reset(*map(os.path.abspath, args.reset))
     if args.list_tasks:
-        return print(*TASKS)
+        return print(*PROBED_TASKS)
     os.makedirs(args.dest, exist_ok=True)
     if args.seconds:
         return write(args.dest / "seconds.csv", timings(args.run))

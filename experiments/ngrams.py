@@ -33,8 +33,8 @@ from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.report import Report, markdown
 from maelm_fairseq.vocabulary import read_vocabulary
 
-ORDER = 5  # of the n-grams
-LEAST = 2  # occurrences in the text of a word that counts as known
+NGRAM_ORDER = 5  # of the n-grams
+LEAST_OCCURRENCES = 2  # occurrences in the text of a word that counts as known
 
 
 class Unigrams:
@@ -50,9 +50,9 @@ class Unigrams:
         return np.bincount(sentences, self.token_bits[tokens], minlength=len(sizes))
 
 
-MODELS = {
+NGRAM_MODELS = {
     "unigrams": Unigrams,
-    "kneser_ney": lambda *text: KneserNey(*text, ORDER),
+    "kneser_ney": lambda *text: KneserNey(*text, NGRAM_ORDER),
 }
 
 
@@ -76,7 +76,7 @@ def measure(records, pairs, origin, text, tokenizer):
         raise UsageError(f"--text {text}: found no words, expected the text that pretraining read")
     compared = tokenizer.encode_lines([*pairs.good, *pairs.bad])
     for name in missing:
-        model = MODELS[name](*sentences, len(tokenizer.symbols))
+        model = NGRAM_MODELS[name](*sentences, len(tokenizer.symbols))
         good, bad = model.bits(*compared).reshape(2, -1)
         arrays = {PAIRS: compare(good, bad), GROUPS: pairs.groups}
         records[name].write(pairs.name, PAIRS, origin, arrays)
@@ -89,11 +89,11 @@ def words(text):
 
 
 def have_known_words(pairs, text):
-    """Whether every word of a pair's sentences occurs in a text LEAST times or more: bool (N,)."""
+    """Whether each word of a pair occurs in a text LEAST_OCCURRENCES times or more: bool (N,)."""
     counts = collections.Counter()
     for _, line in read_lines(text):
         counts.update(words(line))
-    known = {word for word, count in counts.items() if count >= LEAST}
+    known = {word for word, count in counts.items() if count >= LEAST_OCCURRENCES}
     are_known = []
     for good, bad in zip(pairs.good, pairs.bad):
         are_known.append(known.issuperset(words(f"{good} {bad}")))
@@ -151,7 +151,7 @@ def read_encoders(args, pairs, origin):
         if not encoder.has(pairs.name, PAIRS, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
             raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
-    names = [*MODELS, *(encoder.model for encoder in encoders)]
+    names = [*NGRAM_MODELS, *(encoder.model for encoder in encoders)]
     if len(set(names)) < len(names):
         fault = f"found {', '.join(names)}, expected different names"
         raise UsageError(f"--records: {fault}; rename a file")
@@ -165,12 +165,13 @@ def report(args, pairs, records):
     if args.twice:
         chosen = have_known_words(pairs, args.text)
         if not chosen.any():
-            fault = f"found no pair whose words all occur {LEAST} times in {args.text}"
+            fault = f"found no pair whose words all occur {LEAST_OCCURRENCES} times in {args.text}"
             raise UsageError(f"{args.pairs}: {fault}; leave out --twice")
         sets.append(f"{pairs.name}, known words")
         for of_model in records:
             restrict(of_model, *sets, chosen)
-        counts += f"; {chosen.sum():,} of known words, each {LEAST} times or more in the text"
+        counts += f"; {chosen.sum():,} of known words, each {LEAST_OCCURRENCES} times or more "
+        counts += "in the text"
     tables = Report(records, [], sets)
     summary = tables.decided(pairs.name).drop(columns="pairs").rename_axis("model")
     summary = summary.rename(columns={"right": "all pairs"})
@@ -194,7 +195,7 @@ def main():
     files = [args.text, os.path.join(args.data, "dict.txt"), tokenizer.path]
     digest = " ".join(provenance.checksums(files).values())
     os.makedirs(args.dest, exist_ok=True)
-    own = {name: Records(os.path.join(args.dest, f"{name}.npz"), digest) for name in MODELS}
+    own = {name: Records(os.path.join(args.dest, f"{name}.npz"), digest) for name in NGRAM_MODELS}
     measure(own, pairs, origin, args.text, tokenizer)
     report(args, pairs, [*own.values(), *encoders])
 

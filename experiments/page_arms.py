@@ -12,5 +12,5 @@ OLD = {
     "mae_lm": "MAE-LM",
     "scratch": "no pretraining",
 }
-TITLES = {name: arm.title for name, arm in ARMS.items()}
-TITLES.update(OLD)
+ARM_TITLES = {name: arm.title for name, arm in ARMS.items()}
+ARM_TITLES.update(OLD)

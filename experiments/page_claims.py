@@ -4,8 +4,8 @@ import pandas as pd
 from scipy import stats
 
 from maelm_fairseq.evaluation.report import markdown
-from page_arms import MLMS, TITLES
-from page_tests import LEAST, WITHOUT_TREC, tested, with_interval
+from page_arms import ARM_TITLES, MLMS
+from page_tests import LEAST_SEEDS, WITHOUT_TREC, tested, with_interval
 
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 MAIN_CLAIM_WITHOUT_TREC = "The same without the questions of trec and trec_fine"
@@ -34,13 +34,13 @@ def summary(results):
         cells = {}
         for claim, _, seeds, estimate, result in rows:
             cells[claim] = f"{estimate}; seeds: {seeds}; {result}"
-        columns[TITLES[mlm]] = cells
+        columns[ARM_TITLES[mlm]] = cells
     return markdown(pd.DataFrame(columns).fillna("not run").rename_axis("claim"))
 
 
 def main_claim(results, mlm):
     """The row of the main claim, as of `claims_of`."""
-    difference = f"{TITLES['A']} minus {TITLES[mlm]}"
+    difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
     row = tested(results).set_index(["on", "difference"]).loc["fine-tuned", difference]
     estimate = f"{with_interval(row)} points"
     if row.p:
@@ -50,7 +50,7 @@ def main_claim(results, mlm):
 
 def claim_without_trec(results, mlm):
     """The row of the main claim without the questions that two tasks share."""
-    difference = f"{TITLES['A']} minus {TITLES[mlm]}"
+    difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
     row = tested(results).set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
     estimate = f"{with_interval(row)} points"
     return [MAIN_CLAIM_WITHOUT_TREC, "", row.seeds, estimate, row.result]
@@ -74,7 +74,7 @@ def claims_of(results, mlms, mae, keys):
         for key in keys:
             of_seeds = values[key].dropna()
             if len(of_seeds):
-                rows.append([CLAIMS[key], TITLES[mlm], *verdict(of_seeds, key != "earlier")])
+                rows.append([CLAIMS[key], ARM_TITLES[mlm], *verdict(of_seeds, key != "earlier")])
     return rows
 
 
@@ -113,7 +113,7 @@ def verdict(values, is_rank=True):
         return n, text, "described"
     low, high = stats.t.interval(0.95, n - 1, mean, error)
     text = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}) {unit}"
-    if n < LEAST:
+    if n < LEAST_SEEDS:
         return n, text, "described"
     if low > 0:
         return n, text, "shown"

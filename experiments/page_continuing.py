@@ -1,7 +1,7 @@
 """Section of the page on a published RoBERTa that is trained further, in several ways."""
 
 from maelm_fairseq.evaluation.report import markdown
-from measure import TEXT
+from measure import HELD_OUT_TEXT
 
 CONTINUED = {
     "base": "the RoBERTa",
@@ -15,7 +15,7 @@ def continuing(results):
     """What continued MLMs score, each seed."""
     is_count = results.trial.metric == "count"
     scores = results.trial[results.trial.updates.isna() & ~is_count]
-    names = scores.task.replace(TEXT, "bits per token") + ", " + scores.feature
+    names = scores.task.replace(HELD_OUT_TEXT, "bits per token") + ", " + scores.feature
     names[scores.task == "halves"] = "halves found, %"
     values = scores.assign(what=names).groupby(["what", "arm"]).value
     cells = values.agg(lambda seeds: ", ".join(f"{value:.2f}" for value in seeds))

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from maelm_fairseq.evaluation.report import markdown
-from page_arms import MLMS, TITLES
+from page_arms import ARM_TITLES, MLMS
 from page_claims import claims
 from page_pictures import COLORS, lines
 
@@ -43,5 +43,5 @@ def means(frames):
     """The table of what `by_x` returned, means over tasks and seeds."""
     rows = {}
     for arm, frame in frames.items():
-        rows[TITLES[arm]] = {"seeds": len(frame), **frame.mean().map("{:.2f}".format)}
+        rows[ARM_TITLES[arm]] = {"seeds": len(frame), **frame.mean().map("{:.2f}".format)}
     return markdown(pd.DataFrame(rows).T)

@@ -5,7 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 
 from arms import ARMS
-from page_arms import TITLES
+from page_arms import ARM_TITLES
 
 FEW_SEEDS = 2  # up to so many are drawn each, instead of a standard deviation
 COLORS = dict(zip(ARMS, plt.cm.tab10.colors))
@@ -56,7 +56,7 @@ def draw_seeds(axis, arm, frame):
     `frame` has seeds by x.
     """
     x = frame.columns.astype(float)
-    style = dict(color=COLORS[arm], marker=MARKERS[arm], label=TITLES[arm])
+    style = dict(color=COLORS[arm], marker=MARKERS[arm], label=ARM_TITLES[arm])
     if len(frame) > FEW_SEEDS:
         axis.errorbar(x, frame.mean(), frame.std(), markersize=4, capsize=2, **style)
         return

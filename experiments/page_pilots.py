@@ -8,13 +8,13 @@ from scipy import stats
 from arms import FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS
 from maelm_fairseq.evaluation.few_shot import SHOTS
 from maelm_fairseq.evaluation.report import markdown
-from measure import NATURAL, ORDER
-from page_arms import TITLES
-from page_scores import FEATURES, scores_of
+from measure import NATURAL, WORD_ORDER_TASKS
+from page_arms import ARM_TITLES
+from page_scores import FEATURE_OF_COLUMN, scores_of
 from page_tests import WITHOUT
-from results import PRIMARY
+from results import PRIMARY_SCORE
 
-SIX = "fine-tuned, all six tasks"
+SIX_TASKS = "fine-tuned, all six tasks"
 WORD_ORDER = "chosen layer, word order"
 
 
@@ -23,7 +23,7 @@ def rates(results):
     rows = results.pilots.final
     rows = rows[rows.arm.str.contains("-lr") & (rows.metric == "bits")]
     parts = rows.arm.str.extract("(.*)-lr(.*)")
-    rows = rows.assign(arm=parts[0].map(TITLES), rate=parts[1])
+    rows = rows.assign(arm=parts[0].map(ARM_TITLES), rate=parts[1])
     frame = rows.pivot_table(index="arm", columns="rate", values="value")
     return markdown(frame[sorted(frame, key=float)])
 
@@ -38,7 +38,7 @@ def tuning_rates(results):
         for rate in sorted(features, key=float):
             scores = results.pilots.values(arm, NATURAL, features[rate], "last")
             cells[rate] = scores.get(PILOT_SEEDS[0])
-        rows[TITLES[arm]] = cells
+        rows[ARM_TITLES[arm]] = cells
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
     return markdown(frame.dropna(axis=1, how="all"))
 
@@ -56,7 +56,7 @@ def masked(results):
 def instrument(results):
     """How well each candidate tells trained layers from newly initialised ones."""
     rows = []
-    tasks_of = {SIX: NATURAL, WORD_ORDER: ORDER}
+    tasks_of = {SIX_TASKS: NATURAL, WORD_ORDER: WORD_ORDER_TASKS}
     for title, (feature, layer) in instruments().items():
         tasks = tasks_of.get(title, WITHOUT["trec_fine"])  # whose classes are too small
         scores = trained_and_new(results, tasks, feature, layer)
@@ -72,14 +72,14 @@ def instrument(results):
 
 def instruments():
     """The candidates for the instrument of the experiment: {title: (feature, layer)}."""
-    candidates = dict(FEATURES)
+    candidates = dict(FEATURE_OF_COLUMN)
     for layer in range(1, 12):
         candidates[f"layer {layer}"] = "mean", str(layer)
         candidates[f"`<s>`, layer {layer}"] = "first", str(layer)
     for shots in SHOTS:
         title = f"{shots} examples per class"
         candidates[title] = title, "chosen"
-    candidates[SIX] = PRIMARY
+    candidates[SIX_TASKS] = PRIMARY_SCORE
     candidates[WORD_ORDER] = "mean", "chosen"
     return candidates
 

@@ -5,24 +5,24 @@ import functools
 import pandas as pd
 
 from maelm_fairseq.evaluation.report import markdown
-from page_arms import MAIN, MLMS, OLD, TITLES
+from page_arms import ARM_TITLES, MAIN, MLMS, OLD
 from page_claims import claims
 from page_pictures import lines
 
 RANK_LAYERS = ["0", "1", "2", "3", "5", "8", "12"]
-FAMILIES = {
+FAMILY_TITLES = {
     "without_mask": "text without [MASK]",
     "with_mask": "text with [MASK]",
     "mask_tokens": "[MASK] itself",
 }
-GAP = "text with [MASK] minus text without"
-OWN = "[MASK] outside real tokens"
+GAP_TITLE = "text with [MASK] minus text without"
+OWN_TITLE = "[MASK] outside real tokens"
 
 
 def ranks_by_layer(results):
     """Ranks of text without [MASK] in some layers, means over seeds."""
     ranks = {arm: results.by_layer(arm, "without_mask") for arm in results.recorded(MAIN)}
-    rows = {TITLES[arm]: seeds.mean() for arm, seeds in ranks.items()}
+    rows = {ARM_TITLES[arm]: seeds.mean() for arm, seeds in ranks.items()}
     table = pd.DataFrame.from_dict(rows, orient="index")[RANK_LAYERS]
     table.columns = ["embeddings", *(f"layer {layer}" for layer in RANK_LAYERS[1:])]
     return markdown(table.rename_axis("arm").map("{:.1f}".format))
@@ -30,30 +30,30 @@ def ranks_by_layer(results):
 
 def lemma(results):
     """Lemma 2.1: the rank of [MASK] by layer."""
-    return ranks_of(results, "lemma", [*MLMS, "A"], [FAMILIES["mask_tokens"]], ["rises"])
+    return ranks_of(results, "lemma", [*MLMS, "A"], [FAMILY_TITLES["mask_tokens"]], ["rises"])
 
 
 def theorem(results):
     """Theorem 2.2: the dimensions that serve [MASK] alone, by layer."""
-    return ranks_of(results, "theorem", [*MLMS, "A"], [GAP, OWN], ["gap", "own"])
+    return ranks_of(results, "theorem", [*MLMS, "A"], [GAP_TITLE, OWN_TITLE], ["gap", "own"])
 
 
 def closing(results):
     """Figure 5a: the ranks of text with and without [MASK], by layer."""
-    titles = [FAMILIES["without_mask"], FAMILIES["with_mask"]]
+    titles = [FAMILY_TITLES["without_mask"], FAMILY_TITLES["with_mask"]]
     return ranks_of(results, "closing", MAIN, titles, ["closes", "plain"])
 
 
 def old_ranks(results):
     """All ranks of the older encoders."""
     keys = ["rises", "gap", "own", "closes", "plain"]
-    return ranks_of(results, "old-ranks", OLD, FAMILIES.values(), keys, ["mlm"], "mae_lm")
+    return ranks_of(results, "old-ranks", OLD, FAMILY_TITLES.values(), keys, ["mlm"], "mae_lm")
 
 
 def ranks_of(results, name, arms, titles, keys, mlms=MLMS, mae="A"):
     """Draws ranks by layer, and says what they show of the claims with these keys."""
-    sources = {GAP: results.gap, OWN: results.own}
-    for family, title in FAMILIES.items():
+    sources = {GAP_TITLE: results.gap, OWN_TITLE: results.own}
+    for family, title in FAMILY_TITLES.items():
         sources[title] = functools.partial(results.by_layer, family=family)
     arms = [arm for arm in results.recorded(arms) if len(results.by_layer(arm, "without_mask"))]
     panels = {}

@@ -7,13 +7,13 @@ from scipy import stats
 from arms import ARMS
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
-from measure import NATURAL, ORDER
-from page_arms import ABLATIONS, MAIN, OLD, TITLES
-from results import PRIMARY
+from measure import NATURAL, WORD_ORDER_TASKS
+from page_arms import ABLATIONS, ARM_TITLES, MAIN, OLD
+from results import PRIMARY_SCORE
 
 NOT_RUN = "Not run yet."
 NO_BAG = "The bag of words has no record yet."
-FEATURES = {  # {column: (feature, layer)}
+FEATURE_OF_COLUMN = {  # {column: (feature, layer)}
     "chosen layer": ("mean", "chosen"),
     "last layer": ("mean", "last"),
     "`<s>`, last layer": ("first", "last"),
@@ -48,11 +48,11 @@ def score_row(results, arm):
     """The row of an arm in the table of `scores_of`."""
     of_arm = results.final[results.final.arm == arm]
     loss = of_arm[of_arm.metric == "bits"].value
-    row = {"seeds": of_arm.seed.nunique(), "arm": TITLES[arm]}
+    row = {"seeds": of_arm.seed.nunique(), "arm": ARM_TITLES[arm]}
     row["bits"] = loss.mean() if len(loss) else np.nan
-    for title, (feature, layer) in FEATURES.items():
+    for title, (feature, layer) in FEATURE_OF_COLUMN.items():
         row[title] = mean_and_error(results.values(arm, NATURAL, feature, layer))
-    for title, tasks in {"word order": ORDER, "agreement": ["agreement"]}.items():
+    for title, tasks in {"word order": WORD_ORDER_TASKS, "agreement": ["agreement"]}.items():
         row[title] = mean_and_error(results.values(arm, tasks, "mean", "chosen"))
     row["rank gap"] = f"{results.gap(arm).iloc[:, -1].mean():+.1f}"
     return row
@@ -86,14 +86,14 @@ def task_means(results):
     """Fine-tuned scores, means over seeds: a DataFrame of arms by tasks."""
     rows = {}
     for arm in MAIN:
-        scores = {task: results.values(arm, [task], *PRIMARY) for task in NATURAL}
-        rows[TITLES[arm]] = {task: values.mean() for task, values in scores.items()}
+        scores = {task: results.values(arm, [task], *PRIMARY_SCORE) for task in NATURAL}
+        rows[ARM_TITLES[arm]] = {task: values.mean() for task, values in scores.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm").dropna()
 
 
 def arm_means(results):
     """Fine-tuned scores, means over the natural tasks and over seeds: a Series by arms."""
-    means = {TITLES[arm]: results.values(arm, NATURAL, *PRIMARY).mean() for arm in MAIN}
+    means = {ARM_TITLES[arm]: results.values(arm, NATURAL, *PRIMARY_SCORE).mean() for arm in MAIN}
     return pd.Series(means).dropna()
 
 
@@ -105,7 +105,7 @@ def ablations(results):
     rows = results.records[(results.records.metric == "bits") & (results.records.updates == last)]
     rows = rows[rows.arm.isin(["A", *ABLATIONS]) & (rows.seed == 1)]
     bits = rows.set_index("arm").value.rename(f"bits after {last:,} updates")
-    losses = markdown(bits.rename(TITLES).to_frame())
+    losses = markdown(bits.rename(ARM_TITLES).to_frame())
     return f"{losses}\n{scores_of(results, ABLATIONS)}"
 
 
@@ -114,7 +114,7 @@ def seconds_of_an_update(results):
     rounds = results.seconds.pivot(index="seed", columns="arm", values="value")
     ratios = rounds.div(rounds["D"], axis=0).quantile([0.5, 0.25, 0.75]).T
     ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
-    return markdown(ratios.assign(seconds=rounds.median()).rename(TITLES))
+    return markdown(ratios.assign(seconds=rounds.median()).rename(ARM_TITLES))
 
 
 def mean_and_error(values):

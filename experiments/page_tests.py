@@ -8,20 +8,20 @@ import pandas as pd
 from scipy import stats
 
 from maelm_fairseq.evaluation.report import markdown
-from measure import NATURAL, ORDER
-from page_arms import TITLES
-from results import PRIMARY
+from measure import NATURAL, WORD_ORDER_TASKS
+from page_arms import ARM_TITLES
+from results import PRIMARY_SCORE
 
-MARGIN = 1.0  # points within which two arms are equivalent
-EQUIVALENT = f"equivalent within {MARGIN:g} point (90% interval)"
-LEAST = 4  # seeds that a test needs; fewer are described
+EQUIVALENCE_MARGIN = 1.0  # points within which two arms are equivalent
+EQUIVALENT = f"equivalent within {EQUIVALENCE_MARGIN:g} point (90% interval)"
+LEAST_SEEDS = 4  # seeds that a test needs; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}. The first test is the primary one, the
 # others are corrected (Holm).
 TESTED = {
-    "fine-tuned": (NATURAL, PRIMARY, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
+    "fine-tuned": (NATURAL, PRIMARY_SCORE, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
     "last layer": (NATURAL, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
-    "word order": (ORDER, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
+    "word order": (WORD_ORDER_TASKS, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
 }
 # Equivalence is tested for these pairs, and for these instruments, which tell trained layers from
 # new ones.
@@ -35,25 +35,25 @@ WITHOUT = {
 }
 WITHOUT_TREC = "fine-tuned, without trec and trec_fine"
 DESCRIBED = {  # not planned, and not tested
-    "fine-tuned": (NATURAL, PRIMARY, [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")]),
+    "fine-tuned": (NATURAL, PRIMARY_SCORE, [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")]),
     "fine-tuned, without trec_fine": (
         WITHOUT["trec_fine"],
-        PRIMARY,
+        PRIMARY_SCORE,
         [("A", "B"), ("A", "D"), ("A2", "D")],
     ),
     WITHOUT_TREC: (
         WITHOUT["trec and trec_fine"],
-        PRIMARY,
+        PRIMARY_SCORE,
         [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D"), ("A", "D2")],
     ),
     "fine-tuned, without rotten_tomatoes": (
         WITHOUT["rotten_tomatoes"],
-        PRIMARY,
+        PRIMARY_SCORE,
         [("A", "D2"), ("D2", "D")],
     ),
     "last layer": (NATURAL, ("mean", "last"), [("A2", "A")]),
     "`<s>`, last layer": (NATURAL, ("first", "last"), [("A2", "A")]),
-    "word order": (ORDER, ("mean", "chosen"), [("A", "D")]),
+    "word order": (WORD_ORDER_TASKS, ("mean", "chosen"), [("A", "D")]),
 }
 
 
@@ -75,7 +75,7 @@ def without_trec(results):
     _, _, pairs = TESTED["fine-tuned"]
     columns = {}
     for title, tasks in tasks_by_title.items():
-        rows = differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY)
+        rows = differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY_SCORE)
         columns[title] = [with_interval(row) for _, row in rows.iterrows()]
     return markdown(pd.DataFrame(columns, index=rows.index))
 
@@ -126,11 +126,11 @@ def differences(results, pairs, tasks, feature, layer):
         if len(seeds) > 1:
             result = stats.ttest_rel(ours[seeds], theirs[seeds])
             low, high = result.confidence_interval(0.95)
-        if len(seeds) >= LEAST:
+        if len(seeds) >= LEAST_SEEDS:
             p = result.pvalue
             if (first, second) in EQUIVALENCE:
                 equivalent = equivalence(*result.confidence_interval(0.9))
-        difference = f"{TITLES[first]} minus {TITLES[second]}"
+        difference = f"{ARM_TITLES[first]} minus {ARM_TITLES[second]}"
         points = (ours - theirs).mean()
         rows.append([difference, len(seeds), points, low, high, p, equivalent])
     names = ["difference", "seeds", "points", "from", "to", "p", EQUIVALENT]
@@ -139,7 +139,7 @@ def differences(results, pairs, tasks, feature, layer):
 
 def equivalence(low, high):
     """What a 90% interval says of equivalence, as two one-sided tests at 5% do."""
-    is_within = -MARGIN < low and high < MARGIN
+    is_within = -EQUIVALENCE_MARGIN < low and high < EQUIVALENCE_MARGIN
     result = "equivalent" if is_within else "not shown"
     return f"{result} ({low:.2f} to {high:.2f})"
 
@@ -155,7 +155,8 @@ def draw_differences(natural, order):
     size = 9, 2 + 0.32 * sum(rows)
     figure, axes = plt.subplots(2, figsize=size, height_ratios=rows, layout="constrained")
     count = int(natural.on.isin(SENSITIVE).sum())  # they come first
-    axes[0].fill_betweenx([-0.6, count - 0.5], -MARGIN, MARGIN, color="0.92")
+    low, high = -EQUIVALENCE_MARGIN, EQUIVALENCE_MARGIN
+    axes[0].fill_betweenx([-0.6, count - 0.5], low, high, color="0.92")
     for axis, frame in zip(axes, [natural, order]):
         places = range(len(frame))
         names = frame.on.where(frame.index > 0, "primary, fine-tuned")

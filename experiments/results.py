@@ -9,10 +9,10 @@ import pandas as pd
 from arms import ARMS, PILOT_SEEDS, TRAJECTORIES
 from maelm_fairseq.base.errors import MissingFileError
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
-from measure import TEXT, TRAJECTORY_TASKS
+from measure import HELD_OUT_TEXT, TRAJECTORY_TASKS
 
-PRIMARY = "fine-tuned", "last"  # feature and layer of the instrument, which the pilots chose
-SCORES = ["accuracy", "100 x Pearson", "pearson"]
+PRIMARY_SCORE = "fine-tuned", "last"  # feature and layer of the instrument, which the pilots chose
+SCORE_METRICS = ["accuracy", "100 x Pearson", "pearson"]
 
 
 class Results:
@@ -40,13 +40,13 @@ class Results:
         """The mean over tasks for each seed that has a score of all: a Series."""
         rows = self.final.query("arm == @arm and task in @tasks")
         rows = rows.query("feature == @feature and layer == @layer")
-        rows = rows[rows.metric.isin(SCORES)]
+        rows = rows[rows.metric.isin(SCORE_METRICS)]
         counts = rows.groupby("seed").value.agg(["mean", "size"])
         return counts["mean"][counts["size"] == len(tasks)]
 
     def by_layer(self, arm, family, metric="rank"):
         """Ranks, or another metric of layers: a DataFrame of seeds by layers."""
-        rows = self.final[self.final.task == TEXT]
+        rows = self.final[self.final.task == HELD_OUT_TEXT]
         rows = rows.query("arm == @arm and feature == @family and metric == @metric")
         frame = rows.pivot(index="seed", columns="layer", values="value")
         frame = frame[sorted(frame, key=int)]
@@ -94,7 +94,7 @@ def scores_of_bag(path):
     if not path.exists():
         return pd.Series(dtype=float)
     rows = pd.read_csv(path)
-    rows = rows[(rows.arm == BAG_OF_WORDS) & rows.metric.isin(SCORES)]
+    rows = rows[(rows.arm == BAG_OF_WORDS) & rows.metric.isin(SCORE_METRICS)]
     return rows.groupby("task").value.mean()
 
 

@@ -12,10 +12,10 @@ records.
         what needs no encoder, into records/small/yardsticks.npz
 
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
-OPTIONS has. Measured are the losses of validation and, but for the objectives, scores with few
-labels, in NAME.csv. Those in FINE_TUNED are also fine-tuned, with the recipe's defaults in
-bfloat16; what each answers for every dev and test example, by itself and together with a bag of
-words, is in NAME.npz, and so is how minimal pairs are decided.
+OPTIONS_OF_VARIANT has. Measured are the losses of validation and, but for the objectives, scores
+with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also fine-tuned, with the recipe's
+defaults in bfloat16; what each answers for every dev and test example, by itself and together with
+a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
 import re
@@ -36,11 +36,11 @@ from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
-from measure import NATURAL, RECIPES, TEXT, call, losses, write
-from ngrams import MODELS, have_known_words, overlapping
+from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, losses, write
+from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
-RECORDS = Path(__file__).with_name("records") / "small"
-YARDSTICKS = "yardsticks"
+SMALL_RECORDS = Path(__file__).with_name("records") / "small"
+YARDSTICKS_RECORD = "yardsticks"
 DEMO = (
     "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
     "--max-update 1500 --total-num-update 1500"
@@ -60,15 +60,15 @@ OWN_DECODER = (
     "--no-share-decoder-layers --decoder-relative-bias "
     "--leave-unmasked-prob 0 --random-token-prob 0"
 )
-ALL_MASKS = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
+ALL_MASKS_OPTIONS = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
 OBJECTIVES = {
     "mae_lm": OWN_DECODER,
-    "all_masks": f"{OWN_DECODER} {ALL_MASKS}",
-    "mlm": f"{ALL_MASKS} --decoder-layers 0",
+    "all_masks": f"{OWN_DECODER} {ALL_MASKS_OPTIONS}",
+    "mlm": f"{ALL_MASKS_OPTIONS} --decoder-layers 0",
 }
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
 # they take the same time.
-LEVERS = {
+TRAINING_LEVERS = {
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
     "wide": (
         "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
@@ -78,8 +78,8 @@ LEVERS = {
     "rate": f"{SHORT} --lr 2e-3 --clip-norm 2",
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
 }
-OPTIONS = {**VARIANTS, **OBJECTIVES, **LEVERS}
-TITLES = {
+OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
+VARIANT_TITLES = {
     "small": "the small recipe",
     "mae_lm": "MAE-LM: a decoder of its own, masks alone",
     "all_masks": "the same, all masks shown to the encoder",
@@ -95,7 +95,7 @@ TITLES = {
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
 }
-FINE_TUNED = [variant for variant in TITLES if not variant.startswith("demo")]
+FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if not variant.startswith("demo")]
 SEEDS = [1, 2, 3]
 LEVER_SEEDS = [1]
 FINE_TUNING_SEEDS = 1
@@ -105,8 +105,8 @@ FEW_LABELS = 32  # of each class
 # Names of recorded arrays.
 KNOWN = "known"  # whether all words of a pair are known
 WORD_VECTORS = "word vectors"
-TOGETHER = "together"
-ENCODER = "encoder"
+WITH_BAG_OF_WORDS = "together"
+ENCODER_ALONE = "encoder"
 TARGETS = "targets"
 OF_DEV = "of dev"
 OVERLAPPING = "overlapping"  # whether the pretraining text has 8 neighbouring words of an example
@@ -118,21 +118,21 @@ def encoders():
     for seed in SEEDS:
         names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
     for seed in LEVER_SEEDS:
-        names += [f"{lever}-{seed}" for lever in LEVERS]
+        names += [f"{lever}-{seed}" for lever in TRAINING_LEVERS]
     return names
 
 
 def split(name):
     """Splits VARIANT-SEED into a pair."""
     match = re.fullmatch(r"(\w+)-(\d+)", name)
-    if not match or match[1] not in TITLES:
-        raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(TITLES)}")
+    if not match or match[1] not in VARIANT_TITLES:
+        raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(VARIANT_TITLES)}")
     return match[1], int(match[2])
 
 
 def options(name):
     variant, seed = split(name)
-    return f"{OPTIONS[variant]} --seed {seed}".strip()
+    return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
 
 
 # Measuring
@@ -169,8 +169,9 @@ def task_answers(name, folder):
         bag_of_words = of_all(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
-        arrays[f"{task}/{ENCODER}"] = compact(answer(encoder))
-        arrays[f"{task}/{TOGETHER}"] = compact(answer(together(encoder, bag_of_words, spreads)))
+        arrays[f"{task}/{ENCODER_ALONE}"] = compact(answer(encoder))
+        votes = together(encoder, bag_of_words, spreads)
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(answer(votes))
     return arrays
 
 
@@ -211,7 +212,7 @@ def measure(name, folder, pairs):
     arrays = {}
     if variant != UNTRAINED:
         for updates, metric, value in losses(folder / name / "train.log"):
-            rows.append([variant, seed, updates, "", TEXT, "validation", metric, value])
+            rows.append([variant, seed, updates, "", HELD_OUT_TEXT, "validation", metric, value])
         if has_few_labels(name):
             rows += few_label_rows(name, folder)
         if pairs or has_few_labels(name):
@@ -219,10 +220,10 @@ def measure(name, folder, pairs):
             rows += few_shot_rows(name, dest)
         if pairs:
             arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
-    if variant in FINE_TUNED:
+    if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
-    save(RECORDS / f"{name}.npz", arrays)
-    write(RECORDS / f"{name}.csv", rows)
+    save(SMALL_RECORDS / f"{name}.npz", arrays)
+    write(SMALL_RECORDS / f"{name}.csv", rows)
 
 
 def few_shot_rows(name, dest):
@@ -265,7 +266,7 @@ def measure_yardsticks(folder, pairs):
             arrays[f"{task}/{name}"] = compact(values)
     if pairs:
         arrays.update(pair_yardsticks(folder, pairs))
-    save(RECORDS / f"{YARDSTICKS}.npz", arrays)
+    save(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)
 
 
 def task_yardsticks(task, folder, vectors):
@@ -290,7 +291,7 @@ def pair_yardsticks(folder, pairs):
     text = folder / "text" / "train.txt"
     command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
     call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
-    for model in MODELS:
+    for model in NGRAM_MODELS:
         arrays[f"{PAIRS}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
     minimal_pairs = read_pairs(pairs)
     arrays[f"{PAIRS}/{GROUPS}"] = minimal_pairs.groups
@@ -311,16 +312,16 @@ def save(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS])
+    parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS_RECORD])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
     pairs_help = "minimal pairs, such as BLiMP's"
     parser.add_argument("--pairs", type=Path, metavar="FILE_or_DIR", help=pairs_help)
     args = parser.parse_args()
-    RECORDS.mkdir(parents=True, exist_ok=True)
+    SMALL_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":
         return print(*encoders(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
-    if args.what == YARDSTICKS:
+    if args.what == YARDSTICKS_RECORD:
         return measure_yardsticks(args.run, args.pairs)
     if args.name is None:
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")

@@ -19,28 +19,28 @@ from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW
 from measure import NATURAL
-from ngrams import MODELS
+from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
 from small import (
-    ENCODER,
+    ENCODER_ALONE,
     FEW_LABELS,
     FEW_SHOT_TASKS,
-    FINE_TUNED,
+    FINE_TUNED_VARIANTS,
     KNOWN,
     OBJECTIVES,
     OF_DEV,
     OVERLAPPING,
-    RECORDS,
     SEEDS,
+    SMALL_RECORDS,
     TARGETS,
-    TITLES,
-    TOGETHER,
+    VARIANT_TITLES,
+    WITH_BAG_OF_WORDS,
     WORD_VECTORS,
-    YARDSTICKS,
+    YARDSTICKS_RECORD,
 )
 
-PAGE = Path(__file__).with_name("SMALL.md")
-DRAWS = 1000  # of the bootstrap
+SMALL_PAGE = Path(__file__).with_name("SMALL.md")
+BOOTSTRAP_DRAWS = 1000  # of the bootstrap
 WITH_BAG = ", together with a bag of words"
 MAE_LM, ALL_MASKS, MLM = OBJECTIVES
 SHARED = "small"
@@ -57,13 +57,13 @@ def mean_score(answers, targets):
 class Page:
     """The tables of SMALL.md, from the records in a folder."""
 
-    def __init__(self, folder=RECORDS):
+    def __init__(self, folder=SMALL_RECORDS):
         self.records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
         self.arrays = {}  # {VARIANT-SEED: {name: array}}
         for path in sorted(folder.glob("*.npz")):
             with np.load(path) as arrays:
                 self.arrays[path.stem] = dict(arrays)
-        self.yardsticks = self.arrays.pop(YARDSTICKS)
+        self.yardsticks = self.arrays.pop(YARDSTICKS_RECORD)
         self.missing = []
         for variant in [*OBJECTIVES, SHARED]:
             names = [f"{variant}-{seed}" for seed in SEEDS]
@@ -89,10 +89,10 @@ class Page:
         The bag of words comes after the encoders.
         """
         rows = {}
-        for variant in FINE_TUNED:
-            self.add_answers(rows, TITLES[variant], variant, ENCODER)
-        first = FINE_TUNED[0]
-        self.add_answers(rows, TITLES[first] + WITH_BAG, first, TOGETHER)
+        for variant in FINE_TUNED_VARIANTS:
+            self.add_answers(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
+        first = FINE_TUNED_VARIANTS[0]
+        self.add_answers(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
         for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[predictor] = {}
             for task in NATURAL:
@@ -139,7 +139,7 @@ class Page:
         """Each predictor minus the bag of words: points by tasks."""
         predictors = self.predictors()
         bag = predictors[BAG_OF_WORDS]
-        first = TITLES[FINE_TUNED[0]]
+        first = VARIANT_TITLES[FINE_TUNED_VARIANTS[0]]
         other_seeds = {task: answers[CHOOSING_SEED:] for task, answers in predictors[first].items()}
         rows = {
             first: self.difference(predictors[first], bag),
@@ -165,15 +165,15 @@ class Page:
             return {}
         rng = np.random.default_rng(1)
         count = len(ours[NATURAL[0]])
-        seeds = rng.integers(count, size=(DRAWS, count))
+        seeds = rng.integers(count, size=(BOOTSTRAP_DRAWS, count))
         points = {}
-        drawn = np.zeros((DRAWS, len(NATURAL)))
+        drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL)))
         for column, task in enumerate(NATURAL):
             targets = self.yardsticks[f"{task}/{TARGETS}"]
             our_answers = ours[task]
             their_answers = theirs[task]
             points[task] = mean_score(our_answers, targets) - mean_score(their_answers, targets)
-            for draw in range(DRAWS):
+            for draw in range(BOOTSTRAP_DRAWS):
                 examples = rng.integers(len(targets), size=len(targets))
                 our_seeds = seeds[draw]
                 their_seeds = our_seeds if len(their_answers) > 1 else [0]
@@ -188,7 +188,8 @@ class Page:
         predictors = self.predictors()
 
         def difference(ours, theirs):
-            return self.difference(predictors[TITLES[ours]], predictors[TITLES[theirs]])
+            first, second = VARIANT_TITLES[ours], VARIANT_TITLES[theirs]
+            return self.difference(predictors[first], predictors[second])
 
         return self.compared(difference)
 
@@ -202,12 +203,12 @@ class Page:
         decisions = self.decisions()
 
         def difference(ours, theirs):
-            gaps = decisions[TITLES[ours]] - decisions[TITLES[theirs]]
+            gaps = decisions[VARIANT_TITLES[ours]] - decisions[VARIANT_TITLES[theirs]]
             points = np.array([[*means(gap, groups).values()] for gap in gaps])
             count, paradigm_count = points.shape
             rng = np.random.default_rng(1)
             drawn = []
-            for _ in range(DRAWS):
+            for _ in range(BOOTSTRAP_DRAWS):
                 seeds = rng.integers(count, size=count)
                 paradigms = rng.integers(paradigm_count, size=paradigm_count)
                 drawn.append(points[np.ix_(seeds, paradigms)].mean())
@@ -223,7 +224,8 @@ class Page:
             return f"Shown when all have been measured; missing: {', '.join(self.missing)}."
         rows = {}
         for ours, theirs in COMPARISONS:
-            rows[f"{TITLES[ours]}, minus: {TITLES[theirs]}"] = difference(ours, theirs)
+            title = f"{VARIANT_TITLES[ours]}, minus: {VARIANT_TITLES[theirs]}"
+            rows[title] = difference(ours, theirs)
         return markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def overlap(self):
@@ -247,24 +249,25 @@ class Page:
         records = records.assign(predictor=records.feature.str.partition(", ")[2])
         measured = set(records.arm)
         rows = {}
-        for variant in TITLES:
+        for variant in VARIANT_TITLES:
             if variant not in measured:
                 continue
             of_variant = records[records.arm == variant]
             scores = of_variant.pivot_table(index="predictor", columns="task", values="value")
-            rows[TITLES[variant]] = scores.loc[FINE_TUNED_ON_FEW]
-            if variant == FINE_TUNED[0]:
-                rows[TITLES[variant] + WITH_BAG] = scores.loc[TOGETHER_ON_FEW]
+            rows[VARIANT_TITLES[variant]] = scores.loc[FINE_TUNED_ON_FEW]
+            if variant == FINE_TUNED_VARIANTS[0]:
+                rows[VARIANT_TITLES[variant] + WITH_BAG] = scores.loc[TOGETHER_ON_FEW]
                 rows[BAG_OF_WORDS] = scores.loc[BAG_OF_WORDS]
         probes = self.records[self.records.feature == f"{FEW_LABELS} examples per class"]
-        probes = probes[probes.arm == FINE_TUNED[0]].groupby("task").value.mean()
-        rows[f"{TITLES[FINE_TUNED[0]]}, a linear probe of its frozen features"] = probes
+        probes = probes[probes.arm == FINE_TUNED_VARIANTS[0]].groupby("task").value.mean()
+        title = VARIANT_TITLES[FINE_TUNED_VARIANTS[0]]
+        rows[f"{title}, a linear probe of its frozen features"] = probes
         return markdown(pd.DataFrame.from_dict(rows, orient="index")[FEW_SHOT_TASKS])
 
     def decisions(self):
         """{title: how minimal pairs are decided, (S, N), in shares}."""
-        halves = {title: self.seeds(variant, PAIRS) for variant, title in TITLES.items()}
-        for model in MODELS:
+        halves = {title: self.seeds(variant, PAIRS) for variant, title in VARIANT_TITLES.items()}
+        for model in NGRAM_MODELS:
             halves[model] = [self.yardsticks[f"{PAIRS}/{model}"]]
         return {title: np.stack(of_seeds) / 2 for title, of_seeds in halves.items() if of_seeds}
 
@@ -299,10 +302,10 @@ class Page:
         rows = {}
         is_validation = self.records.feature == "validation"
         records = self.records[is_validation & (self.records.metric == "bits")]
-        for variant in TITLES:
+        for variant in VARIANT_TITLES:
             of_variant = records[records.arm == variant]
             for updates, values in of_variant.groupby("updates").value:
-                cells = rows.setdefault(TITLES[variant], {})
+                cells = rows.setdefault(VARIANT_TITLES[variant], {})
                 cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
         frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
         counts = sorted(int(name.split()[0]) for name in frame.columns)
@@ -312,8 +315,8 @@ class Page:
 
 def main():
     page = Page()
-    text = with_blocks(PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
-    with atomic_write(PAGE) as stream:
+    text = with_blocks(SMALL_PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
+    with atomic_write(SMALL_PAGE) as stream:
         stream.write(text)
 
 

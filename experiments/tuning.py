@@ -8,10 +8,10 @@
     python tuning.py page
         remakes the tables of TUNING.md
 
-Records are in records/tuning. A setting differs from DEFAULT in the lever that LEVERS has. Dev and
-test files are never read: of each training file, a half is trained on and a quarter scored, chosen
-by hashes of the texts. The recipe does not have all of the levers: only those that give something
-are worth an option.
+Records are in records/tuning. A setting differs from DEFAULT in the lever that TUNING_LEVERS has.
+Dev and test files are never read: of each training file, a half is trained on and a quarter scored,
+chosen by hashes of the texts. The recipe does not have all of the levers: only those that give
+something are worth an option.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from classifier import LAYERS, MEAN, Classifier, Examples, Settings, predict, train
+from classifier import READ_LAYERS, READ_MEAN, Classifier, Examples, Settings, predict, train
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
@@ -41,15 +41,15 @@ from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from page_blocks import with_blocks
 
-PAGE = Path(__file__).with_name("TUNING.md")
-RECORDS = Path(__file__).with_name("records") / "tuning"
-COLUMNS = ["encoder", "seed", "lever", "task", "metric", "value"]
-PARTS = 4  # of the training sentences
+TUNING_PAGE = Path(__file__).with_name("TUNING.md")
+TUNING_RECORDS = Path(__file__).with_name("records") / "tuning"
+TRIAL_COLUMNS = ["encoder", "seed", "lever", "task", "metric", "value"]
+NUMBER_OF_PARTS = 4  # of the training sentences
 SCORED = [0]  # parts that are scored
 TRAINED = [1, 2]  # parts that are trained on
 
 DEFAULT = "the defaults"
-LEVERS = {  # those that promise most come first
+TUNING_LEVERS = {  # those that promise most come first
     DEFAULT: {},
     "rate times 0.7 for each layer below": {"layer_decay": 0.7},
     "rate times 0.5 for each layer below": {"layer_decay": 0.5},
@@ -61,8 +61,8 @@ LEVERS = {  # those that promise most come first
     "5 epochs": {"epochs": 5},
     "20 epochs": {"epochs": 20},
     "weights averaged over the last quarter": {"averaged": 0.25},
-    "head on the mean of tokens": {"pooling": MEAN},
-    "head on the mean of tokens and layers": {"pooling": LAYERS},
+    "head on the mean of tokens": {"pooling": READ_MEAN},
+    "head on the mean of tokens and layers": {"pooling": READ_LAYERS},
     "dropout 0": {"dropout": 0.0},
     "dropout 0.3": {"dropout": 0.3},
     "10% of the input tokens left out": {"dropped": 0.1},
@@ -75,8 +75,8 @@ LEVERS = {  # those that promise most come first
 
 
 def part(text):
-    """The number of the part that a text is in, from 0 to PARTS - 1."""
-    return int(hashlib.md5(text.encode()).hexdigest(), 16) % PARTS
+    """The number of the part that a text is in, from 0 to NUMBER_OF_PARTS - 1."""
+    return int(hashlib.md5(text.encode()).hexdigest(), 16) % NUMBER_OF_PARTS
 
 
 class Trial:
@@ -107,7 +107,7 @@ def score(answers, trial):
 
 def write(path, rows):
     with atomic_write(path) as stream:
-        pd.DataFrame(rows, columns=COLUMNS).to_csv(stream, index=False, lineterminator="\n")
+        pd.DataFrame(rows, columns=TRIAL_COLUMNS).to_csv(stream, index=False, lineterminator="\n")
 
 
 def measure_bag_of_words(folder):
@@ -120,15 +120,15 @@ def measure_bag_of_words(folder):
         answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
         value = round(score(answers, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
-    write(RECORDS / "bag_of_words.csv", rows)
+    write(TUNING_RECORDS / "bag_of_words.csv", rows)
 
 
 def measure(name, folder, seed):
     """Records the score of every setting and task that has none."""
-    path = RECORDS / f"{name}-{seed}.csv"
+    path = TUNING_RECORDS / f"{name}-{seed}.csv"
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
     recorded = {(lever, task) for _, _, lever, task, *_ in rows}
-    missing = [pair for pair in itertools.product(LEVERS, NATURAL) if pair not in recorded]
+    missing = [pair for pair in itertools.product(TUNING_LEVERS, NATURAL) if pair not in recorded]
     dictionary, tokenizer = read_vocabulary(str(folder / "data"))
     checkpoint = str(folder / name / "checkpoint_best.pt")
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
@@ -137,7 +137,7 @@ def measure(name, folder, seed):
         if task not in trials:
             trials[task] = Trial(str(folder / "labelled" / task), tokenizer, positions)
         trial = trials[task]
-        settings = replace(Settings(), **LEVERS[lever])
+        settings = replace(Settings(), **TUNING_LEVERS[lever])
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
         train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
@@ -153,7 +153,7 @@ def measure(name, folder, seed):
 class Page:
     """The tables of TUNING.md, from the records in a folder."""
 
-    def __init__(self, folder=RECORDS):
+    def __init__(self, folder=TUNING_RECORDS):
         records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
         records = records.fillna({"seed": 0})  # the bag of words has no seed
         index = ["encoder", "seed", "lever"]
@@ -166,7 +166,7 @@ class Page:
 
     def levers(self, table):
         """The levers that a table has, in their order."""
-        return [lever for lever in LEVERS if lever in table.index]
+        return [lever for lever in TUNING_LEVERS if lever in table.index]
 
     def defaults(self):
         """The scores of the defaults, and of a bag of words: by tasks."""
@@ -192,12 +192,12 @@ class Page:
 
 def remake():
     """Writes TUNING.md with new tables."""
-    if not any(RECORDS.glob("*.csv")):
+    if not any(TUNING_RECORDS.glob("*.csv")):
         fault = "found no records, expected those of trials; make them by `tuning.py measure`"
-        raise UsageError(f"{RECORDS}: {fault}")
+        raise UsageError(f"{TUNING_RECORDS}: {fault}")
     page = Page()
-    text = with_blocks(PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
-    with atomic_write(PAGE) as stream:
+    text = with_blocks(TUNING_PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
+    with atomic_write(TUNING_PAGE) as stream:
         stream.write(text)
 
 
@@ -212,7 +212,7 @@ def main():
     args = parser.parse_args()
     if args.what == "page":
         return remake()
-    RECORDS.mkdir(parents=True, exist_ok=True)
+    TUNING_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "bag_of_words":
         return measure_bag_of_words(args.run)
     if args.name is None:

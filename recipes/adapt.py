@@ -47,9 +47,9 @@ from maelm_fairseq.training.run_options import check_texts
 from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
-WEIGHTS = ["config.json", "model.safetensors", "pytorch_model.bin"]
+WEIGHT_FILES = ["config.json", "model.safetensors", "pytorch_model.bin"]
 # Options of fairseq-train that the recipe sets itself.
-OWN = [
+OWN_OPTIONS = [
     "task",
     "criterion",
     "arch",
@@ -180,7 +180,7 @@ def check(args, extra):
     options += ["--optimizer", "torch_adamw"]
     options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
     ours, theirs = parsed(options), parsed([*options, *extra])
-    refuse_own(OWN, ours, theirs)
+    refuse_own(OWN_OPTIONS, ours, theirs)
     tokens = theirs.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
@@ -229,7 +229,7 @@ def adapt(execute, args, extra, positions, dest, work):
 def origin_of_import(args):
     """What the imported checkpoint depends on: hashes of files, and options."""
     origin = {}
-    for name in WEIGHTS:
+    for name in WEIGHT_FILES:
         path = Path(args.model, name)
         if path.exists():
             origin[name] = sha256(path)

@@ -23,7 +23,7 @@ from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options,
 from maelm_fairseq.evaluation.votes import answer, spread, together
 from maelm_fairseq.predict import chunks, text_columns
 
-LEAST = 1e-30  # probability: the logarithm, which is the vote, stays finite
+LEAST_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
 
 
 def of_encoder(model, texts, classes):
@@ -38,7 +38,7 @@ def of_encoder(model, texts, classes):
     probabilities = []
     for prediction in predictions:
         probabilities.append([prediction[name] for name in classes])
-    return np.log(np.maximum(probabilities, LEAST))
+    return np.log(np.maximum(probabilities, LEAST_PROBABILITY))
 
 
 def check_outputs(model, classes, checkpoint):

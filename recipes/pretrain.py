@@ -42,7 +42,7 @@ EPILOG = (
     "same command resumes."
 )
 RECIPES = Path(__file__).resolve().parent
-PATIENCE = 900  # seconds that a machine waits for the others to be started
+SECONDS_TO_JOIN = 900  # seconds that a machine waits for the others to be started
 
 
 def folder(text):
@@ -315,13 +315,13 @@ def machine_number(address, port, machines):
         raise UsageError(
             f"MASTER_ADDR={address}: {error.strerror}; set it to one of the machines"
         ) from None
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SECONDS_TO_JOIN
 
     def wait(missing):
         """Waits here, not in the store, which would keep signals from this process."""
         if time.monotonic() > deadline:
             raise UsageError(
-                f"--nodes {machines}: {missing} in {PATIENCE} s; "
+                f"--nodes {machines}: {missing} in {SECONDS_TO_JOIN} s; "
                 "run the same command on each machine"
             )
         time.sleep(0.5)

@@ -142,4 +142,4 @@ def test_peers_take_batches_in_which_nothing_is_predicted():
     batch = {"net_input": inputs, "target": tokens[:, :0]}
     in_order, labels, _ = peers.labelled(batch, pad=1)
     assert in_order.tolist() == [[8, 9, 7]]
-    assert labels.eq(peers.IGNORED).all()
+    assert labels.eq(peers.IGNORED_LABEL).all()

@@ -114,10 +114,15 @@ def write_trec(folder):
 
 def measure_little(monkeypatch):
     """Lets a measurement take one small task and few steps of everything."""
-    for name in ["TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
+    for name in ["PROBED_TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
-    for name, value in {"PARTS": 1, "RANK_TOKENS": 2000, "ROUNDS": 1, "PART": 1}.items():
+    for name, value in {
+        "PARTS_OF_FINE_TUNING": 1,
+        "RANK_TOKENS": 2000,
+        "ROUNDS": 1,
+        "PART": 1,
+    }.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
     monkeypatch.setenv("PATH", SCRIPTS_ENVIRONMENT["PATH"])
@@ -126,7 +131,7 @@ def measure_little(monkeypatch):
 
 def check_record(table):
     layers = [*map(str, range(13))]
-    assert list(table) == measure.COLUMNS
+    assert list(table) == measure.RECORD_COLUMNS
     assert set(table.arm) == {"D"}
     assert set(table.seed) == {1}
     assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
@@ -188,7 +193,7 @@ def write_pilots_and_two_arms(path):
             for task in measure.NATURAL:
                 value = mean + 0.1 * random.normal()
                 rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
-    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(path, index=False)
+    pd.DataFrame(rows, columns=measure.RECORD_COLUMNS).to_csv(path, index=False)
 
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
@@ -262,7 +267,8 @@ def records_with_a_bag(folder, value):
     rows = []
     for task in measure.NATURAL:
         rows.append([BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
-    pd.DataFrame(rows, columns=measure.COLUMNS).to_csv(folder / "bag_of_words.csv", index=False)
+    table = pd.DataFrame(rows, columns=measure.RECORD_COLUMNS)
+    table.to_csv(folder / "bag_of_words.csv", index=False)
     return Results(folder)
 
 

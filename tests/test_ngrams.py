@@ -171,7 +171,7 @@ def test_models_of_the_text_stand_beside_encoders(place, capsys):
 def test_what_is_recorded_is_not_computed_again(place, monkeypatch):
     folder, arguments = place
     run_main(ngrams.main, *arguments)
-    monkeypatch.setattr(ngrams, "MODELS", dict.fromkeys(ngrams.MODELS))
+    monkeypatch.setattr(ngrams, "NGRAM_MODELS", dict.fromkeys(ngrams.NGRAM_MODELS))
     before = (folder / "out" / "ngrams.csv").read_bytes()
     run_main(ngrams.main, *arguments)
     assert (folder / "out" / "ngrams.csv").read_bytes() == before

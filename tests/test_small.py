@@ -9,7 +9,15 @@ import small
 import small_page
 from conftest import refuses, script
 from maelm_fairseq.evaluation import votes
-from small import ENCODER, KNOWN, OF_DEV, OVERLAPPING, TARGETS, TOGETHER, WORD_VECTORS
+from small import (
+    ENCODER_ALONE,
+    KNOWN,
+    OF_DEV,
+    OVERLAPPING,
+    TARGETS,
+    WITH_BAG_OF_WORDS,
+    WORD_VECTORS,
+)
 
 BAG, FREQUENT = "bag of words", "most frequent class"
 
@@ -24,8 +32,8 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    assert {small.split(name)[0] for name in small.encoders()} == {*small.OPTIONS}
-    assert {*small.TITLES} == {*small.OPTIONS, small.UNTRAINED}
+    assert {small.split(name)[0] for name in small.encoders()} == {*small.OPTIONS_OF_VARIANT}
+    assert {*small.VARIANT_TITLES} == {*small.OPTIONS_OF_VARIANT, small.UNTRAINED}
     refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
 
 
@@ -46,7 +54,7 @@ def page(tmp_path):
         arrays = answers(right)
         arrays["pairs"] = np.array([2, 2, 2, 0], np.int8)
         small.save(tmp_path / f"small-{seed}.npz", arrays)
-        table = pd.DataFrame(records(seed), columns=measure.COLUMNS)
+        table = pd.DataFrame(records(seed), columns=measure.RECORD_COLUMNS)
         table.to_csv(tmp_path / f"small-{seed}.csv", index=False)
     return small_page.Page(tmp_path)
 
@@ -56,7 +64,7 @@ def yardsticks():
         "pairs/groups": np.array(["A/a", "A/a", "A/b", "B/c"]),
         f"pairs/{KNOWN}": np.array([True, True, False, False]),
     }
-    for model in small.MODELS:
+    for model in small.NGRAM_MODELS:
         arrays[f"pairs/{model}"] = np.array([0, 2, 1, 0], np.int8)
     for task in measure.NATURAL:
         arrays[f"{task}/{TARGETS}"] = CLASSES
@@ -73,14 +81,15 @@ def answers(right):
     answered = np.where(EXAMPLES < right, CLASSES, 1 - CLASSES)
     arrays = {}
     for task in measure.NATURAL:
-        arrays[f"{task}/{ENCODER}"] = answered
-        arrays[f"{task}/{TOGETHER}"] = CLASSES
+        arrays[f"{task}/{ENCODER_ALONE}"] = answered
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = CLASSES
     return arrays
 
 
 def records(seed):
     """Rows of a table with losses and with scores from few examples."""
-    rows = [["small", seed, 500 * seed, "", measure.TEXT, "validation", "bits", 7.0 - seed]]
+    text = measure.HELD_OUT_TEXT
+    rows = [["small", seed, 500 * seed, "", text, "validation", "bits", 7.0 - seed]]
     for task in small.FEW_SHOT_TASKS:
         scores = {
             "32 examples per class": 40,
@@ -100,7 +109,7 @@ def cells(table, name):
 
 
 def test_scores_are_means_over_seeds_on_both_files_or_one(page):
-    title = small.TITLES["small"]
+    title = small.VARIANT_TITLES["small"]
     assert cells(page.tasks(), title) == ["2", *["70.00"] * 7]
     assert cells(page.dev(), title)[1:] == ["100.00"] * 7
     assert cells(page.test(), title)[1:] == ["40.00"] * 7
@@ -110,7 +119,7 @@ def test_scores_are_means_over_seeds_on_both_files_or_one(page):
 
 
 def test_differences_are_paired_by_examples(page):
-    title = small.TITLES["small"]
+    title = small.VARIANT_TITLES["small"]
     *_, mean, low, high = map(float, cells(page.differences(), title))
     assert mean == -30
     assert low < -30
@@ -120,7 +129,7 @@ def test_differences_are_paired_by_examples(page):
 
 
 def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
-    title = f"{small.TITLES['small']}, seeds that chose nothing"
+    title = f"{small.VARIANT_TITLES['small']}, seeds that chose nothing"
     assert cells(page.differences(), title)[-3] == "-20.00"
 
 
@@ -135,7 +144,7 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
             arrays["pairs"] = np.array([2, 2, third_pair, seed - 1], np.int8)
             small.save(tmp_path / f"{variant}-{seed}.npz", arrays)
     page = small_page.Page(tmp_path)
-    row = f"{small.TITLES['mae_lm']}, minus: {small.TITLES['all_masks']}"
+    row = f"{small.VARIANT_TITLES['mae_lm']}, minus: {small.VARIANT_TITLES['all_masks']}"
     *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))
     assert by_seed == [-33.33] * 3
     assert mean == -33.33
@@ -147,7 +156,7 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
 
 
 def test_minimal_pairs_have_all_and_those_of_known_words(page):
-    seeds, share, _, _, known = cells(page.pairs(), small.TITLES["small"])
+    seeds, share, _, _, known = cells(page.pairs(), small.VARIANT_TITLES["small"])
     assert (seeds, share, known) == ("2", "75.00", "100.00")
     assert cells(page.pairs(), "unigrams")[1] == "37.50"
     assert cells(page.pairs_by_term(), "A")[0] == "100.00"
@@ -160,7 +169,7 @@ def test_the_overlap_with_the_pretraining_text_is_counted(page):
 
 
 def test_losses_and_few_examples_are_those_of_the_records(page):
-    title = small.TITLES["small"]
+    title = small.VARIANT_TITLES["small"]
     assert cells(page.losses(), title) == ["6.00", "5.00"]
     assert cells(page.few(), title) == ["75.00"] * 2
     assert cells(page.few(), BAG) == ["50.00"] * 2

@@ -9,12 +9,21 @@ import torch
 import few_labels
 import labelled
 import tuning
-from classifier import FIRST, LAYERS, MEAN, Classifier, Settings, predict, rate, train
+from classifier import (
+    READ_FIRST,
+    READ_LAYERS,
+    READ_MEAN,
+    Classifier,
+    Settings,
+    predict,
+    rate,
+    train,
+)
 from maelm_fairseq.evaluation import votes
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells
-from tuning import DEFAULT, LEVERS
+from tuning import DEFAULT, TUNING_LEVERS
 
 
 @pytest.fixture
@@ -93,9 +102,9 @@ def test_heads_read_what_the_settings_say(classifier):
     hidden = [torch.randn(1, 5, 4) for _ in range(3)]
     encoded = hidden[-1]
     expected = {
-        FIRST: encoded[:, 0],
-        MEAN: encoded[:, 1:4].mean(1),
-        LAYERS: sum(layer[:, 1:4].mean(1) for layer in hidden) / 3,
+        READ_FIRST: encoded[:, 0],
+        READ_MEAN: encoded[:, 1:4].mean(1),
+        READ_LAYERS: sum(layer[:, 1:4].mean(1) for layer in hidden) / 3,
     }
     for pooling, features in expected.items():
         pooled = classifier(pooling=pooling).pooled(encoded, hidden, absent)
@@ -120,14 +129,14 @@ def test_tokens_are_left_out_in_training_alone(classifier):
 
 
 def test_every_lever_is_one_of_the_settings():
-    assert LEVERS[DEFAULT] == {}
-    for lever, changed in LEVERS.items():
+    assert TUNING_LEVERS[DEFAULT] == {}
+    for lever, changed in TUNING_LEVERS.items():
         is_unchanged = replace(Settings(), **changed) == Settings()
         assert is_unchanged == (lever == DEFAULT)
 
 
 def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
-    lever, unfinished, *_ = [name for name in LEVERS if name != DEFAULT]
+    lever, unfinished, *_ = [name for name in TUNING_LEVERS if name != DEFAULT]
     for encoder, seed, score, gain in [("a-1", 1, 60, 1), ("a-1", 2, 70, 2), ("b-1", 1, 50, 6)]:
         rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
         rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]

@@ -120,7 +120,8 @@ def other_article(before, word, after):
 def agreement(sentences):
     """Yields (sentence, label, original sentence).
 
-    Of each of PAIRS pairs the first is the original, the second has a word that does not agree.
+    Of each of AGREEMENT_PAIRS pairs the first is the original, the second has a word that does not
+    agree.
     Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in
     one pair at most.
     """

@@ -18,7 +18,7 @@ MASKED = [
     "do not waste your <mask> on this film .",
     "this is one of the best <mask> i have ever seen .",
 ]
-WORDS = ["film", "he", "watched", "good", "his"]
+QUERY_WORDS = ["film", "he", "watched", "good", "his"]
 
 
 def main():
@@ -42,7 +42,7 @@ def main():
     print("\nWords that it finds similar, by the cosine of their embeddings:")
     embeddings = model.model.embed_tokens.weight.detach()
     unit = F.normalize(embeddings - embeddings.mean(0), dim=1)  # without the shared component
-    for word in WORDS:
+    for word in QUERY_WORDS:
         index = model.dictionary.index(WORD_START + word)
         cosines = unit @ unit[index]
         _, *nearest = cosines.topk(6).indices.tolist()  # the first is the word itself
