@@ -26,4 +26,5 @@ def test_checkpoints_of_intervals_are_in_the_order_of_their_updates(tmp_path):
     assert interval_checkpoints(tmp_path, "_x") == {with_suffix: 9}
     last = str(tmp_path / "checkpoint_last.pt")
     assert resumable_checkpoints(tmp_path) == [last, newest, older]
-    assert other_checkpoints(tmp_path) == ["checkpoint2.pt", "checkpoint_2_9_x.pt"]
+    others = [str(tmp_path / name) for name in ["checkpoint2.pt", "checkpoint_2_9_x.pt"]]
+    assert other_checkpoints(tmp_path) == others

@@ -42,11 +42,15 @@ def resumable_checkpoints(save_dir, suffix=""):
 
 
 def other_checkpoints(save_dir, suffix=""):
-    """The names of those that no run resumes from by itself, such as the best one."""
+    """The paths of those that no run resumes from by itself, such as the best one."""
+    return sorted(all_checkpoints(save_dir) - {*resumable_checkpoints(save_dir, suffix)})
+
+
+def all_checkpoints(save_dir):
+    """The paths of all checkpoints in a folder, a set."""
     names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
-    checkpoints = {name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)}
-    resumable = {os.path.basename(path) for path in resumable_checkpoints(save_dir, suffix)}
-    return sorted(checkpoints - resumable)
+    checkpoints = [name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)]
+    return {os.path.join(save_dir, name) for name in checkpoints}
 
 
 def first_accepted(paths, read, others=()):
@@ -55,7 +59,8 @@ def first_accepted(paths, read, others=()):
     Args:
         paths: in the order in which they are tried
         read: a function of a path; it refuses a checkpoint by a UsageError
-        others: names of checkpoints beside them, for the message
+        others: paths of checkpoints beside them; the message advises to copy those that `read`
+            accepts
     Returns: its path, what `read` returned, and {path: error} of those before it
     Raises ValueError: there is none
     """
@@ -68,6 +73,24 @@ def first_accepted(paths, read, others=()):
     reasons = list(dict.fromkeys(map(str, refused.values())))
     if len(reasons) > 1:
         reasons[0] = f"no checkpoint of {len(paths)} can be resumed from: {reasons[0]}"
-    if others:
-        reasons.append(f"to resume from another one, copy it to {paths[0]} ({', '.join(others)})")
+    usable, _ = accepted(others, read)
+    if usable:
+        names = ", ".join(map(os.path.basename, usable))
+        reasons.append(f"to resume from another one, copy it to {paths[0]} ({names})")
     raise UsageError("; ".join(reasons))
+
+
+def accepted(paths, read):
+    """Which checkpoints a run can resume from; `read` is as for `first_accepted`.
+
+    Returns: their paths, and {path: error} of the others
+    """
+    usable = []
+    refused = {}
+    for path in paths:
+        try:
+            read(path)
+            usable.append(path)
+        except UsageError as error:
+            refused[path] = error
+    return usable, refused

@@ -5,6 +5,7 @@ All that this checkpoint says is restored.
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
+    accepted,
     best_checkpoint,
     first_accepted,
     interval_checkpoints,
@@ -32,7 +33,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, **kwargs)
     paths, others = save_folder.candidates(cfg, suffix)
-    if not paths:
+    if not paths and not others:
         return original(cfg, trainer, **kwargs)
 
     def load(path):
@@ -45,6 +46,8 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     finetune_from_model = cfg.finetune_from_model
     cfg.finetune_from_model = None  # the run has checkpoints of its own by now
     try:
+        if not paths:
+            save_folder.refuse_to_begin_anew(cfg, suffix, *accepted(others, load))
         current.resumed_from, loaded, current.refused = first_accepted(paths, load, others)
     finally:
         current.candidate = None

@@ -55,9 +55,8 @@ def candidates(cfg, suffix):
     Args:
         cfg: fairseq's options of checkpoints
         suffix: of `--checkpoint-suffix`
-    Returns: the paths, none for a new run and one that starts from another file; names of other
-        checkpoints in the folder, from which it resumes only if they are copied
-    Raises ValueError: the folder has checkpoints, but none that a run resumes from by itself
+    Returns: the paths; those of other checkpoints in the folder, from which it resumes only if they
+        are copied. There are none of either for a new run and one that starts from another file
     """
     last = last_checkpoint(cfg.save_dir, suffix)
     if cfg.restore_file != LAST_CHECKPOINT:
@@ -68,13 +67,30 @@ def candidates(cfg, suffix):
         paths = [*paths[1:], last]
     starts_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
     may_be_new = cfg.no_save or starts_elsewhere
-    if others and not paths and not may_be_new:
-        raise UsageError(
-            f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval "
-            f"to resume from; only {', '.join(others)}: copy a whole one to {last} to resume from "
-            "it, or choose another --save-dir"
-        )
+    if may_be_new and not paths:
+        return [], []
     return paths, others
+
+
+def refuse_to_begin_anew(cfg, suffix, usable, refused):
+    """Refuses a folder that has checkpoints, but none that a run resumes from by itself.
+
+    Args:
+        cfg: fairseq's options of checkpoints
+        suffix: of `--checkpoint-suffix`
+        usable: paths of those from which it would resume if they were copied
+        refused: {path: error} of the others
+    Raises ValueError
+    """
+    last = last_checkpoint(cfg.save_dir, suffix)
+    missing = f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval"
+    if usable:
+        names = ", ".join(map(os.path.basename, usable))
+        rest = f"only {names}: copy one to {last} to resume from it, or choose another --save-dir"
+    else:
+        reasons = "; ".join(dict.fromkeys(map(str, refused.values())))
+        rest = f"{reasons}; choose another --save-dir"
+    raise UsageError(f"{missing} to resume from; {rest}")
 
 
 def restore_best(last, best):
