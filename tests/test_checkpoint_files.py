@@ -262,6 +262,17 @@ def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):
     assert updates(saved) == 3
 
 
+def test_the_log_names_checkpoints_that_are_removed(data, tmp_path):
+    keep = ["--save-interval-updates", 1, "--keep-interval-updates", 1, "--no-epoch-checkpoints"]
+    printed = train(data, tmp_path, *keep, "--max-update", 3)
+    removed = [line for line in printed.splitlines() if "removed /" in line]
+    assert len(removed) == 2
+    for update, line in enumerate(removed, 1):
+        path = tmp_path / f"checkpoint_1_{update}.pt"
+        assert line.endswith(f"removed {path}, because of --keep-interval-updates 1")
+        assert not path.exists()
+
+
 def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     names = sorted(path.name for path in saved.glob("checkpoint*.pt"))
     for path in saved.glob("checkpoint*.pt"):

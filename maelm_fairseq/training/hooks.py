@@ -61,7 +61,7 @@ For each: what fairseq does, what happens here instead or besides, and why. Brac
 `save_checkpoint` (training)
     fairseq: It writes a checkpoint under several names, such as those of the best and the last one.
     Here: Weights that are not finite are refused. A full disk is reported in one line. The last
-    checkpoint is written first.
+    checkpoint is written first. The log names those that are removed, and the option that says so.
     Why: The last checkpoint is the one from which a run resumes if it is killed meanwhile.
 
 `torch_persistent_save`, `checkpoint_utils.PathManager` (training)

@@ -1,28 +1,39 @@
-"""How a run saves: finite weights only, the last checkpoint first, complete files."""
+"""How a run saves: finite weights only, the last checkpoint first, complete files.
 
+What it removes is logged.
+"""
+
+import logging
 import os
 
 import torch
 
-from ..base.checkpoint_names import last_checkpoint
+from ..base.checkpoint_names import all_checkpoints, last_checkpoint
 from ..base.errors import UsageError
+from ..base.settings import option
 from ..checkpoints import writing
 from ..engine import PathManager
 from ..model import MaeLmModel
 from . import save_folder
 from .current_run import current
 
+logger = logging.getLogger(__name__)
+
 
 def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
-    """Refuses NaN; says in one line that the disk is full; writes the last checkpoint first."""
+    """Refuses NaN; says in one line that the disk is full; writes the last checkpoint first.
+
+    Logs which old checkpoints fairseq removes.
+    """
     update = trainer.get_num_updates()
     is_ours = isinstance(trainer.get_model(), MaeLmModel)
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights are", update, cfg)
     if not cfg.no_last_checkpoints:
         current.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    before = all_checkpoints(cfg.save_dir)
     try:
-        return original(cfg, trainer, epoch_itr, val_loss)
+        saved = original(cfg, trainer, epoch_itr, val_loss)
     except OSError as error:
         raise UsageError(
             f"the checkpoint of update {update:,} cannot be written ({error.strerror}); "
@@ -30,6 +41,20 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
         ) from None
     finally:
         current.saving_last = None
+    if trainer.should_save_checkpoint_on_current_rank:
+        log_removed(cfg, before - all_checkpoints(cfg.save_dir))
+    return saved
+
+
+def log_removed(cfg, paths):
+    """Logs the paths of removed checkpoints, a set, and the options that say how many are kept."""
+    if not paths:
+        return
+    limits = []
+    for name in ["keep_interval_updates", "keep_last_epochs", "keep_best_checkpoints"]:
+        if getattr(cfg, name) > 0:
+            limits.append(f"{option(name)} {getattr(cfg, name)}")
+    logger.info(f"removed {', '.join(sorted(paths))}, because of {' and '.join(limits)}")
 
 
 def torch_persistent_save(original, state, filename, async_write=False):
