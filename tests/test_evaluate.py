@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -314,6 +315,29 @@ def test_damaged_records_are_refused(evaluated, refused):
     for content in [array_file.getvalue(), whole[:100], b""]:
         record.write_bytes(content)
         refused("mlm-1.npz: cannot be read")
+    record.write_bytes(whole)
+
+
+def test_files_of_another_origin_are_refused_and_kept(evaluated, refused, tmp_path):
+    folder, _, _ = evaluated
+    copy = tmp_path / "copy"
+    for name, message in {
+        "scores.csv": "scores.csv: the first line is 'mine', expected 'model,task,feature,",
+        "evaluation.md": "evaluation.md: the first line is 'mine', expected '# Evaluation'",
+        "notes.npz": "notes.npz: cannot be read .*, expected the record of an evaluation; move",
+        "bag of words.npz": "bag of words.npz: cannot be read",
+    }.items():
+        shutil.copytree(folder / "out", copy)
+        (copy / name).write_text("mine\n")
+        before = {path: path.read_bytes() for path in copy.iterdir()}
+        refused(message, "--dest", copy)
+        (copy / name).unlink()
+        (copy / name).mkdir()
+        refused(f"found a folder called {name}|{name}: found a folder", "--dest", copy)
+        (copy / name).rmdir()
+        del before[copy / name]
+        assert {path: path.read_bytes() for path in copy.iterdir()} == before
+        shutil.rmtree(copy)
 
 
 def test_a_task_that_is_not_fetched(evaluated):

@@ -10,13 +10,27 @@ from dataclasses import dataclass
 
 import pytest
 
-from conftest import refuses
+import adapt
+import evaluate
+import fetch_labelled
+import label_texts
+import movie_reviews
+from conftest import error_of, refuses
+from maelm_fairseq import effective_rank, predict
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_folder, atomic_write
+from maelm_fairseq.base.files import (
+    atomic_folder,
+    atomic_write,
+    check_folder,
+    check_new,
+    check_new_file,
+)
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.typed_values import typed
 from maelm_fairseq.config import MaeLmConfig
+from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.huggingface import export, import_roberta
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -97,6 +111,60 @@ def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch)
         assert os.listdir(tmp_path) == ["x"]
         assert path.read_text() == "ours"
         path.unlink()
+
+
+@pytest.fixture
+def unwritable(tmp_path):
+    """{why it cannot be written: path}"""
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to("nowhere")
+    return {
+        "file: Not a directory": tmp_path / "file" / "new",
+        "link: No such file or directory": tmp_path / "link" / "new",
+        f"{tmp_path}: File name too long": tmp_path / ("x" * 250),
+        "/proc: No such file or directory": "/proc/new",
+    }
+
+
+def test_what_cannot_be_written_is_refused_before_work(tmp_path, unwritable):
+    before = sorted(tmp_path.iterdir())
+    for reason, path in unwritable.items():
+        for check in [check_new, check_new_file, check_folder]:
+            refuses(f"{path}: cannot be written .*{reason}.; choose another --dest", check, path)
+    (tmp_path / "nowhere").mkdir()
+    for path in [tmp_path / "a" / "b" / ("x" * 250), tmp_path / ("x" * 250) / "a"]:
+        refuses(f"{path}: cannot be written .*File name too long", check_new, path)
+    refuses("file: exists already", check_new, tmp_path / "file")
+    refuses("file: exists already", check_new_file, tmp_path / "file")
+    refuses("file: found a file, expected a folder", check_folder, tmp_path / "file")
+    missing = tmp_path / "missing" / "new"
+    refuses(f"its folder {tmp_path}/missing does not exist; make it", check_new_file, missing)
+    check_new(missing)
+    check_folder(missing)
+    check_folder(tmp_path, ["file", "new"])
+    refuses("found a folder called nowhere, expected a file", check_folder, tmp_path, ["nowhere"])
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("program, inputs", [
+    (predict, ["--checkpoint", "none", "--data", "none", "--texts", "none"]),
+    (label_texts, ["--labelled", "none", "--texts", "none"]),
+    (bag_of_words, ["--labelled", "none"]),
+    (effective_rank, ["--checkpoint", "none", "--data", "none"]),
+    (export, ["--checkpoint", "none", "--data", "none"]),
+    (import_roberta, ["--checkpoint", "none", "--data", "none"]),
+    (evaluate, ["--checkpoint", "none", "--data", "none"]),
+    (adapt, ["--model", "none", "--train", "none", "--valid-documents", 1]),
+    (fetch_labelled, []),
+    (movie_reviews, []),
+])  # fmt: skip
+def test_programs_refuse_what_they_cannot_write_before_all_else(program, inputs, tmp_path):
+    (tmp_path / "file").write_text("text")
+    for place in ["file", "file/new"]:
+        error = error_of(program.main, *inputs, "--dest", tmp_path / place)
+        assert error.startswith(f"{tmp_path}/{place}")
+        assert "choose another --dest" in error
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_pipe_is_no_file_with_a_checksum(tmp_path):

@@ -8,12 +8,12 @@ import shutil
 import socket
 import time
 
-from .errors import UsageError
+from .errors import MissingFileError, UsageError
 
 A_DAY = 86400  # seconds
 
 
-def check_new(path):
+def check_absent(path):
     """Refuses to write what is there already."""
     if os.path.lexists(path):
         raise UsageError(f"{path}: exists already; remove it or choose another --dest")
@@ -32,15 +32,79 @@ def set_aside(path, ending):
     return new_path
 
 
+def check_new(path):
+    """Refuses, before any work is done, a file or folder that exists or cannot be written.
+
+    Folders above it may be missing.
+    """
+    check_absent(path)
+    check_writable(path)
+
+
+def check_new_file(path):
+    """The same for a file that `atomic_write` writes, whose folder must exist."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.lexists(folder):
+        fix = "make it, or choose another --dest"
+        raise MissingFileError(f"{path}: its folder {folder} does not exist; {fix}")
+    check_new(path)
+
+
+def check_folder(path, names=()):
+    """Refuses, before any work is done, a folder that cannot be written; it may be missing.
+
+    `names` are those of the files that are to be written there.
+    """
+    if not os.path.isdir(path):
+        if os.path.lexists(path):
+            raise UsageError(f"{path}: found a file, expected a folder; choose another --dest")
+        check_writable(path)
+        return
+    check_writable(os.path.join(path, "file"))
+    for name in names:
+        if os.path.isdir(os.path.join(path, name)):
+            found = f"found a folder called {name}, expected a file, or none yet"
+            raise UsageError(f"{path}: {found}; choose another --dest")
+
+
+def check_writable(path):
+    """Refuses a file or folder that cannot be written; folders above it may be missing.
+
+    It makes folders of hidden names, and removes them: permissions do not tell whether a disk is
+    read-only, or a name too long.
+    """
+    path = os.path.abspath(path)
+    first = path  # what would be made first
+    while not os.path.lexists(os.path.dirname(first)):
+        first = os.path.dirname(first)
+    folder = os.path.dirname(first)
+    trial = partial_path(first)
+    try:
+        os.mkdir(trial)
+        try:
+            os.makedirs(os.path.join(trial, os.path.relpath(partial_path(path), folder)))
+        finally:
+            remove(trial)
+    except OSError as error:
+        reason = f"{folder}: {error.strerror}"
+        raise UsageError(f"{path}: cannot be written ({reason}); choose another --dest") from None
+
+
+def partial_path(path):
+    """The hidden name of what is being written, with the machine and the process in it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+
+
 @contextlib.contextmanager
 def temporary_path(path, new=False):
-    """Gives a hidden name to write under, with the machine and the process in it.
+    """Gives the hidden name of `partial_path` to write under.
 
     What was written gets the name `path` when the block ends without an error, and is removed
     otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    partial = os.path.join(folder, f".{name}.{socket.gethostname()}.{os.getpid()}.partial")
+    partial = partial_path(path)
     remove_abandoned(folder, glob.escape(name))
     try:
         yield partial
@@ -58,7 +122,7 @@ def rename_into_place(partial, path, new):
         with contextlib.suppress(OSError):  # a folder, or a file system without links
             os.link(partial, path)
             return
-        check_new(path)
+        check_absent(path)
     os.replace(partial, path)
 
 

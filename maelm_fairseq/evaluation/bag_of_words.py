@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
 from ..base.command_line import Parser
-from ..base.files import check_new
+from ..base.files import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run
 from ..finetuning.labelled_files import (
@@ -274,7 +274,7 @@ def main():
     add("--dest", metavar="FILE.json", help="also write scores and outputs to a file")
     args = parser.parse_args()
     if args.dest:
-        check_new(args.dest)
+        check_new_file(args.dest)
     labelled = Labelled(args.labelled, args.regression)
     of_predictors = of_all(labelled)
     rows = scores(labelled, of_predictors)

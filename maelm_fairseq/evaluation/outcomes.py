@@ -140,8 +140,12 @@ class Records:
                 yield name, layer, score(self.answers(task, name, layer), targets)
 
 
+def record_files(folder):
+    """The paths of the records in a folder."""
+    return glob.glob(os.path.join(glob.escape(folder), "*.npz"))
+
+
 def all_scores(folder):
     """The scores of all models that have records in a folder, a DataFrame of SCORE_COLUMNS."""
-    paths = glob.glob(os.path.join(glob.escape(folder), "*.npz"))
-    tables = [Records(path).table() for path in paths]
+    tables = [Records(path).table() for path in record_files(folder)]
     return pd.concat(tables).sort_values("model", kind="stable")

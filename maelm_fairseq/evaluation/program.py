@@ -18,7 +18,6 @@ command resumes.
 """
 
 import datetime
-import glob
 import itertools
 import os
 import platform
@@ -33,14 +32,16 @@ from tqdm import tqdm
 
 from ..base.command_line import Parser, within
 from ..base.errors import UsageError
-from ..base.files import atomic_write, check_new
+from ..base.files import atomic_write, check_absent, check_folder
 from ..base.locks import one_at_a_time
+from ..base.opening import opened
+from ..base.typed_values import shown
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import SENTENCE_FILES, find_file
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
 from .minimal_pairs import decide
-from .outcomes import GROUPS, PAIRS, TEXT_FEATURE, Records, all_scores
+from .outcomes import GROUPS, PAIRS, SCORE_COLUMNS, TEXT_FEATURE, Records, all_scores, record_files
 from .pair_files import read_pairs
 from .probe_tasks import PRIMARY_TASKS, SECONDARY, load_task
 from .probes import RIDGE_STRENGTHS, probe, score
@@ -50,6 +51,7 @@ from .yardsticks import measure as measure_yardsticks
 
 SCORES_FILE = "scores.csv"  # of all models in a folder
 TABLES_FILE = "evaluation.md"  # of the models and tasks of a command
+FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"}
 
 
 def parse(arguments, command, fetch):
@@ -297,13 +299,36 @@ def write_tables(args, tasks, records, yardsticks):
     path = os.path.join(args.dest, TABLES_FILE)
     with atomic_write(path) as stream:
         described = heading(args, tasks, secondary)
-        stream.write(f"# Evaluation\n{described}\n{report.text(args.compare)}")
+        stream.write(f"{FIRST_LINES[TABLES_FILE]}\n{described}\n{report.text(args.compare)}")
     for arms in args.compare:
         estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
         interval = f"{low:+.2f} to {high:+.2f}"
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
     print(f"tables: {path}")
+
+
+def check_dest(dest):
+    """Refuses, before hours of work, a folder where files of another origin would be replaced.
+
+    Files of the names of this program must be those of an evaluation.
+    """
+    check_folder(dest, FIRST_LINES)
+    records = record_files(dest)
+    for path in records:
+        Records(path).table()
+    for name, expected in FIRST_LINES.items():
+        path = os.path.join(dest, name)
+        if not records:
+            check_absent(path)  # one without records is of something else
+        elif os.path.lexists(path):
+            with opened(path) as stream:
+                found = stream.readline(1000).decode("utf-8", "replace").rstrip()
+            if found != expected:
+                raise UsageError(
+                    f"{path}: the first line is {shown(found)}, expected {expected!r}, as of an "
+                    "evaluation; move the file away, or choose another --dest"
+                )
 
 
 def main(arguments, command, fetch):
@@ -315,10 +340,8 @@ def main(arguments, command, fetch):
         fetch: the path of the program that fetches labelled files
     """
     args = parse(arguments, command, fetch)
+    check_dest(args.dest)
     os.makedirs(args.dest, exist_ok=True)
-    if not glob.glob(os.path.join(glob.escape(args.dest), "*.npz")):
-        for name in [SCORES_FILE, TABLES_FILE]:
-            check_new(os.path.join(args.dest, name))  # one without records is of something else
     # Another run waits for this one, and continues with its records.
     with one_at_a_time(args.dest):
         evaluate(args)
