@@ -9,6 +9,7 @@ words, it receives a word and its tag in each line, and a blank line after each 
 """
 
 import os
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -17,6 +18,7 @@ from . import hub
 from .base.command_line import Parser
 from .base.errors import UsageError
 from .base.files import atomic_write, check_new_file
+from .base.opening import opened
 from .base.running import run
 from .base.utf8 import read_lines
 
@@ -31,6 +33,26 @@ def parse_args():
     add("--texts", required=True, metavar="FILE", help="a text in each line; may be a pipe")
     add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
     return parser.parse_args()
+
+
+def check_texts(path):
+    """Refuses a file of texts that is not there, before any work; a pipe can be opened only once.
+
+    Raises:
+        FileNotFoundError: there is no such file
+        UsageError: it is something else
+        OSError: it cannot be read
+    """
+    if not Path(path).is_fifo():
+        opened(path, "a file with a text in each line").close()
+
+
+def check_head(model, checkpoint):
+    """Refuses a model, from the path `checkpoint`, that predicts nothing of a file of texts."""
+    try:
+        model.predict(*[[] for _ in range(model.facts.texts)])
+    except UsageError as error:
+        raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 
 
 def chunks(path, texts_of_a_line):
@@ -60,7 +82,7 @@ def described_columns(texts_of_a_line):
             "one text without a tab: "
             "of a table, keep the column of the texts, as by tail -n +2 FILE | cut -f 2"
         )
-    return "two texts with a tab between them, since the model was fine-tuned on pairs"
+    return "two texts with a tab between them, as the examples of training are pairs"
 
 
 def tagged_text(words):
@@ -96,7 +118,9 @@ def main():
         raise UsageError(
             f"--dest {args.dest}: it is written as plain text; choose a name without .gz"
         )
+    check_texts(args.texts)
     model = hub.from_pretrained(args.checkpoint, data=args.data)
+    check_head(model, args.checkpoint)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     texts_of_a_line = model.facts.texts
     count = 0

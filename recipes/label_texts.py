@@ -21,7 +21,7 @@ from maelm_fairseq.base.files import atomic_write, check_new_file
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
-from maelm_fairseq.predict import chunks, text_columns
+from maelm_fairseq.predict import check_head, check_texts, chunks, text_columns
 
 LEAST_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
 
@@ -41,24 +41,29 @@ def of_encoder(model, texts, classes):
     return np.log(np.maximum(probabilities, LEAST_PROBABILITY))
 
 
-def check_outputs(model, classes, checkpoint):
+def check_outputs(model, labelled, checkpoint):
     """Refuses an encoder that was fine-tuned on something else than the labelled files."""
-    if not model.facts.of_sentences:
+    facts = model.facts
+    if not facts.of_sentences:
+        found = "fine-tuned on other data" if facts.is_fine_tuned else "that was only pretrained"
         raise UsageError(
-            f"--checkpoint {checkpoint}: expected a model that finetune_glue.sh has fine-tuned"
+            f"--checkpoint {checkpoint}: found a model {found}, expected one that "
+            "finetune_glue.sh has fine-tuned"
         )
-    found, expected = described(model.facts.labels), described(classes)
+    found = described(facts.labels, facts.texts)
+    expected = described(labelled.classes, len(labelled.texts[0]))
     if found != expected:
         fix = "give the folder that it was fine-tuned on"
         raise UsageError(
             f"--checkpoint {checkpoint}: it predicts {found}, "
-            f"expected {expected} of --labelled; {fix}"
+            f"expected {expected}, as in --labelled; {fix}"
         )
 
 
-def described(classes):
-    """What is predicted, in words."""
-    return "values" if classes is None else f"the labels {', '.join(classes)}"
+def described(classes, texts):
+    """What is predicted of one text or of two, in words."""
+    what = "values" if classes is None else f"the labels {', '.join(classes)}"
+    return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
 
 
 def label(labelled, texts, model=None):
@@ -106,11 +111,13 @@ def parse_args():
 def main():
     args = parse_args()
     check_new_file(args.dest)
+    check_texts(args.texts)
     labelled = Labelled(args.labelled, args.regression)
     model = None
     if args.checkpoint:
         model = hub.from_pretrained(args.checkpoint, data=args.data)
-        check_outputs(model, labelled.classes, args.checkpoint)
+        check_outputs(model, labelled, args.checkpoint)
+        check_head(model, args.checkpoint)
     columns = len(labelled.texts[0])
     lines = itertools.chain.from_iterable(chunks(args.texts, columns))
     texts = [tuple(line) for line in lines]

@@ -281,7 +281,20 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     message = "--names bag of words: every evaluation has a row"
     refused(message, "--names", "bag of words", *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
+    encoder = {"encoder", "embed_tokens"}
+    state = reading.read_file(folder / "mlm-1.pt")
+    weights = {
+        name: state["model"][name] for name in state["model"] if name.split(".")[0] in encoder
+    }
+    torch.save({**state, "model": weights}, tmp_path / "tuned.pt")
+    write_table(tmp_path / "pairs.tsv", ["good", "bad"], [("kan", "lo")])
+    message = "tuned.pt: found a fine-tuned model, which predicts no masked tokens; --pairs needs"
+    models = [tmp_path / "tuned.pt", *(folder / f"{name}.pt" for name in MODELS[1:])]
+    refused(message, "--checkpoint", *models, "--pairs", tmp_path / "pairs.tsv")
     tasks_in = evaluate_program.tasks_in
+    for place, found in {"none": "nothing", "pairs.tsv": "a file"}.items():
+        message = f"--labelled {tmp_path}/{place}: found {found}, expected a folder with TASK/train"
+        refuses(message, tasks_in, f"{tmp_path}/{place}")
     message = "labelled/kind: found no TASK/train.tsv; give the"
     refuses(message, tasks_in, f"{folder}/labelled/kind")
     assert tasks_in(str(folder / "labelled")) == TASKS

@@ -97,7 +97,7 @@ def test_an_encoder_and_a_bag_of_words_label_texts_together(tuned, tmp_path):
     if tuned.task != "mae_lm_sentences":
         files = labelled.sentences(tmp_path / "files")
         fault = error_of(label_texts.main, *options(files, new))
-        assert "expected a model that finetune_glue.sh has fine-tuned" in fault
+        assert "found a model fine-tuned on other data, expected one that finetune_glue.sh" in fault
         return
     run_main(label_texts.main, *options(tuned.files, new))
     header, *rows = [line.split("\t") for line in new.read_text().splitlines()]
@@ -108,8 +108,37 @@ def test_an_encoder_and_a_bag_of_words_label_texts_together(tuned, tmp_path):
     for split in ["train", "dev"]:
         write_table(other / f"{split}.tsv", ["sentence", "label"], [("kan", "a"), ("lo", "b")])
     fault = error_of(label_texts.main, *options(other, other / "x"))
-    expected = "expected the labels a, b of --labelled; give the folder that it was fine-tuned on"
-    assert expected in fault
+    assert "it predicts the labels " in fault
+    assert "expected the labels a, b of single texts, as in --labelled; give the folder" in fault
+    pairs = tmp_path / "pairs"
+    labels = read_sentences(tuned.files / "train.tsv").examples
+    rows = [("kan", "lo", label) for label in sorted({example.label for example in labels})]
+    for split in ["train", "dev"]:
+        write_table(pairs / f"{split}.tsv", ["sentence1", "sentence2", "label"], rows)
+    fault = error_of(label_texts.main, *options(pairs, pairs / "x"))
+    assert "of single texts, expected the labels " in fault
+    assert "of pairs of texts, as in --labelled" in fault
+
+
+def test_errors_of_labelling_name_the_file(pretrained, tmp_path):
+    data, checkpoint_file = pretrained
+    files = labelled.sentences(tmp_path / "files")
+    texts = tmp_path / "texts"
+    dest = ["--dest", tmp_path / "x"]
+    model = ["--checkpoint", checkpoint_file, "--data", data]
+    for place, found in {"none": "not found", "files": "found a folder"}.items():
+        options = ["--texts", tmp_path / place, *dest]
+        for fault in [
+            error_of(maelm_fairseq.predict.main, *model, *options),
+            error_of(label_texts.main, "--labelled", files, *options),
+        ]:
+            assert fault.startswith(f"{tmp_path}/{place}: {found}, expected a file")
+    texts.write_text("kan\n")
+    fault = error_of(maelm_fairseq.predict.main, *model, "--texts", texts, *dest)
+    assert fault.startswith(f"--checkpoint {checkpoint_file}: the checkpoint has no head")
+    options = ["--labelled", files, "--texts", texts, *dest]
+    fault = error_of(label_texts.main, *model, *options)
+    assert f"{checkpoint_file}: found a model that was only pretrained, expected one" in fault
 
 
 def check_mean_of_votes(files, model):
@@ -152,7 +181,7 @@ def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     new = tmp_path / "new.tsv"
     if tuned.task == "squad":
         fault = prediction_error(model_file, tuned.data, packed, new)
-        assert "the head was fine-tuned on questions: call answer" in fault
+        assert f"{model_file}: the head was fine-tuned on questions: call answer" in fault
         assert not new.exists()
         return
     lines = predicted_lines(model_file, tuned.data, packed, labels_file)

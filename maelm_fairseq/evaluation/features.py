@@ -73,7 +73,9 @@ class Encoder:
         self.files = provenance.checksums(paths)
         self.digest = " ".join(self.files.values())
         # Checked now, not after hours of work on other models.
-        check_vocabulary(read_checkpoint(checkpoint), dictionary, checkpoint)
+        state = read_checkpoint(checkpoint)
+        check_vocabulary(state, dictionary, checkpoint)
+        self.predicts_masks = "lm_head.bias" in state["model"]
 
     @functools.cached_property
     def model(self):

@@ -157,6 +157,12 @@ def check_arms(arms, names):
 
 def tasks_in(folder):
     """The names of the tasks in a folder."""
+    if not os.path.isdir(folder):
+        found = "a file" if os.path.lexists(folder) else "nothing"
+        raise MissingFileError(
+            f"--labelled {folder}: found {found}, expected a folder with TASK/train.tsv for each "
+            "task; check the path"
+        )
     names = sorted(os.listdir(folder))
     tasks = []
     for name in names:
@@ -249,6 +255,11 @@ def evaluate(args):
     models = {}
     for name, path in zip(args.names, args.checkpoint):
         models[name] = Encoder(find_checkpoint(path), args.data)
+        if args.pairs and not models[name].predicts_masks:
+            raise UsageError(
+                f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
+                "--pairs needs a pretrained one"
+            )
     tasks = load_tasks(args)
     records = {name: Records(record_file(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
