@@ -24,7 +24,7 @@ def read_lines(path, advance=lambda size: None, pipe=False):
             read
         pipe: whether it may be a pipe
     Raises:
-        UsageError: a line is not UTF-8, or contains a null byte, as ASCII does in UTF-16 and
+        UsageError: a line is not UTF-8, or contains a NUL character, as ASCII does in UTF-16 and
             UTF-32; a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
     with opened(path, pipe=pipe) as packed:
@@ -85,6 +85,13 @@ def refuse(line, wrong, where, start):
     """
     byte = line[wrong]
     encoding = wide_encoding(start)
+    place = f"byte {wrong + 1} of the line"
+    if byte:
+        fault = f"is not UTF-8 (byte 0x{byte:02x} at {place}); expected UTF-8"
+    elif encoding:
+        fault = f"contains a NUL character ({place}), as {encoding} does; expected UTF-8"
+    else:
+        fault = f"contains a NUL character ({place}); expected text without any"
     if encoding is None and is_binary(start):
         fix = "it is no text; unpack it if it is compressed"
     elif encoding or byte:
@@ -93,12 +100,8 @@ def refuse(line, wrong, where, start):
             f"iconv -f {encoding or 'latin1'} -t UTF-8"
         )
     else:
-        fix = r"remove null bytes, for example with tr -d '\000'"
-    found = "is not UTF-8" if byte else "contains a null byte"
-    raise UsageError(
-        f"{where} {found} (byte 0x{byte:02x} at byte {wrong + 1} of the line); expected UTF-8; "
-        f"{fix}"
-    )
+        fix = r"remove them, for example with tr -d '\000'"
+    raise UsageError(f"{where} {fault}; {fix}")
 
 
 def is_binary(start):
