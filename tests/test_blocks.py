@@ -72,6 +72,8 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
         tokens_out = sum(map(len, blocks))
         assert f"{blocks.tokens_in:,} tokens in" in str(blocks)
         assert f"{tokens_out:,} tokens out" in str(blocks)
+        blank = lines.count([])
+        assert f"{len(lines) - blank} lines with text + {blank} blank, " in str(blocks)
         separators = lines.count([]) if mode == "complete_doc" else 0
         assert blocks.tokens_in == tokens_out + separators
 

@@ -26,6 +26,7 @@ from conftest import ROOT, binarize, documents, error_of, refused, refuses, scri
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.preparation import binarized
 from maelm_fairseq.preparation.encode import Shard
 from maelm_fairseq.preparation.records import SplitRecord
@@ -229,6 +230,16 @@ def test_the_sample_of_a_split_is_from_all_of_it():
     assert np.abs(counts - 125).max() < 40
 
 
+def test_pretraining_counts_the_same_lines(prepared):
+    """Also of files that do not end with a blank line."""
+    printed = prepared["result"].stdout
+    for split in ["train", "valid"]:
+        prefix = str(prepared["dest"] / split)
+        (of_split,) = re.findall(rf"^{re.escape(prefix)}:\n +(.*?) blank", printed, re.M)
+        blocks = str(TokenBlocks(prefix, 32, "complete_doc"))
+        assert blocks.startswith(f"{prefix}: {of_split} blank, ")
+
+
 def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(prepared, tmp_path):
     """Nor do the workers. Packages can be imported, but not the plugin, which a .pth file adds."""
     runs = [prepared["result"].stderr]
@@ -308,7 +319,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
     utf16 = "ab cd\n\nef gh\n".encode("utf-16-le")
     for name, content in [("utf16.txt", utf16), ("utf16.gz", gzip.compress(utf16))]:
         message = error(name, content)
-        assert "line 1 contains a null byte" in message
+        assert "line 1 contains a NUL character (byte 2 of the line), as UTF-16LE does" in message
         assert "iconv -f UTF-16LE -t" in message
     packed = gzip.compress(random.Random(1).randbytes(1000).hex().encode())
     assert "it is no text; unpack it" in error("text.xz", lzma.compress(packed))
@@ -338,11 +349,12 @@ def test_text_in_another_encoding_is_refused_with_its_name(tmp_path, encoding, m
         expected = line.encode(encoding, "ignore").decode()
         assert [text for _, text in read_lines(path)] == [expected] * 2000
         return
-    message = f"{path}: line 1 (is not UTF-8|contains a null byte)"
+    message = f"{path}: line 1 (is not UTF-8|contains a NUL character)"
     with pytest.raises(UsageError, match=message) as error:
         list(read_lines(path))
     remedy = r"tr -d '\000'" if is_utf8 else f"iconv -f {encoding} -t UTF-8"
     assert remedy in str(error.value)
+    assert ("expected text without any" in str(error.value)) == is_utf8
 
 
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):

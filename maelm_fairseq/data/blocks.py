@@ -84,13 +84,13 @@ class TokenBlocks:
         self._dtype = index.dtype
         self.lines = len(index)
         self.tokens_in = 0
-        blank_lines = 0
+        self.blank_lines = 0
         for _, sizes in index.parts():
             self.tokens_in += int(sizes.sum())
-            blank_lines += int((sizes == 1).sum())
+            self.blank_lines += int((sizes == 1).sum())
         self._check_length()
-        self._check_text(break_mode, blank_lines)
-        self.separators = blank_lines if break_mode == "complete_doc" else 0
+        self._check_text(break_mode)
+        self.separators = self.blank_lines if break_mode == "complete_doc" else 0
 
         if break_mode == "none":
             # A single span, in which blocks start at multiples of their size.
@@ -123,19 +123,19 @@ class TokenBlocks:
         size = os.fstat(self._file.fileno()).st_size
         check_length(self.prefix, size, self.tokens_in * self._dtype.itemsize)
 
-    def _check_text(self, break_mode, blank_lines):
+    def _check_text(self, break_mode):
         if self.tokens_in == 0:
             raise UsageError(
                 f"{self.prefix}.idx contains no text, expected at least one line; binarize again"
             )
-        if break_mode == "complete_doc" and not blank_lines:
+        if break_mode == "complete_doc" and not self.blank_lines:
             raise UsageError(
                 f"{self.prefix}: no blank line among {self.lines:,} lines, but "
                 "--sample-break-mode complete_doc recognises documents by the blank line after "
                 "each; keep blank lines when preparing the data (data-prep/prepare.sh does), or "
                 "use --sample-break-mode complete"
             )
-        if break_mode == "complete_doc" and blank_lines == self.lines:
+        if break_mode == "complete_doc" and self.blank_lines == self.lines:
             raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
 
     def __len__(self):
@@ -156,8 +156,13 @@ class TokenBlocks:
         return np.frombuffer(content, self._dtype).astype(np.int64)
 
     def __str__(self):
-        return (
-            f"{self.prefix}: {self.lines:,} lines, {self.tokens_in:,} tokens in; "
-            f"{len(self):,} blocks, {int(self.sizes.sum()):,} tokens out, "
-            f"and {self.separators:,} blank lines between documents"
+        # Not the sum: prepare.sh reports lines of files, the last of which need not be blank.
+        text_lines = self.lines - self.blank_lines
+        text = (
+            f"{self.prefix}: {text_lines:,} lines with text + {self.blank_lines:,} blank, "
+            f"{self.tokens_in:,} tokens in; {len(self):,} blocks, "
+            f"{int(self.sizes.sum()):,} tokens out"
         )
+        if self.separators:
+            text += ", without the </s> of blank lines, which end documents"
+        return text

@@ -150,8 +150,8 @@ def _report_counts(prefix, counts, record):
     """Prints what a split has; returns the share of its characters that are unknown."""
     rate = record.unknown / max(record.characters, 1)
     text = (
-        f"{prefix}:\n  {counts.documents:,} documents, {counts.text_lines:,} lines with text,"
-        f" {counts.tokens:,} tokens including a </s> for each line and document\n  longest line"
+        f"{prefix}:\n  {counts.text_lines:,} lines with text + {counts.documents:,} blank, one"
+        f" after each document; {counts.tokens:,} tokens including a </s> for each\n  longest line"
         f" {counts.longest:,} tokens; unknown {record.unknown:,} of {record.characters:,}"
         f" characters, {rate:.3%}"
     )
@@ -210,7 +210,7 @@ def _check_whole(split, parts, dest, held_out):
     """Prints what was read, and checks that all parts together have the same text."""
     read = parts[0].input
     text = (
-        f"{split}: {read.lines:,} lines read = {read.text_lines:,} with text +"
+        f"{split}: {read.lines:,} lines in its files = {read.text_lines:,} with text +"
         f" {read.blank_lines:,} blank + {read.lines_normalised_to_nothing:,} that normalise to"
         f" nothing; {read.documents:,} documents"
     )

@@ -45,7 +45,8 @@ def train(paths, model, log_file, options):
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size = options.vocab_size
     kind = options.model_type
-    say(f"train SentencePiece: {len(lines):,} lines, {size:,} pieces, {kind}; see {log_file}")
+    counted = f"{len(lines):,} lines that are not blank, {size:,} pieces"
+    say(f"train SentencePiece: {counted}, {kind}; see {log_file}")
     trained = io.BytesIO()
     handler = signal.getsignal(signal.SIGINT)
     try:
