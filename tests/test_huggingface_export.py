@@ -13,7 +13,7 @@ import yaml
 from tokenizers import Tokenizer
 
 import naive
-from conftest import command, refuses
+from conftest import command, error_of, refuses, run_main
 from huggingface_cases import (
     CASES,
     FINE_TUNED,
@@ -146,6 +146,46 @@ def check_record_of_shards(data, folder):
     of_one_shard = read_record(data, "train").documents
     for place in [shards[0], folder]:
         assert read_record(place, "train").documents == 2 * of_one_shard
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, capsys):
+    checkpoint = write_checkpoint(tmp_path / "run", prepared, **NO_BIAS)
+    dest = tmp_path / "dest"
+    options = ["--checkpoint", checkpoint, "--data", prepared, "--dest", dest]
+    run_main(program.main, *options)
+    before = contents(dest)
+    run_main(program.main, *options)
+    written, compared, same, compared_again = capsys.readouterr().out.splitlines()
+    assert written.startswith(f"written: {dest}, RobertaModel")
+    assert same.startswith(f"the same already: {dest}, RobertaModel")
+    assert compared_again == compared
+    assert "-c constraints.txt transformers" in compared or "answers as the hub does" in compared
+    assert contents(dest) == before
+    for change, names in {
+        "README.md": "README.md",
+        "model.safetensors": "model.safetensors",
+        "1_Pooling/config.json": "1_Pooling/config.json",
+        "notes.txt": "notes.txt",
+    }.items():
+        path = dest / change
+        was = path.read_bytes() if path.exists() else None
+        path.write_text("mine")
+        edited = contents(dest)
+        fault = error_of(program.main, *options)
+        assert fault.startswith(f"{dest}: exists already, and is not the same as this export")
+        assert f"found other contents of {names}; remove it or choose another --dest" in fault
+        assert contents(dest) == edited
+        if was is None:
+            path.unlink()
+        else:
+            path.write_bytes(was)
+    fault = error_of(program.main, *options, "--description", "of films")
+    assert "found other contents of README.md;" in fault
+    assert sorted(os.listdir(tmp_path)) == ["dest", "run"]
 
 
 def test_heads_and_what_is_left_out(prepared, tmp_path):

@@ -154,6 +154,19 @@ def atomic_folder(path):
                 sync(os.path.join(folder, name))
 
 
+@contextlib.contextmanager
+def temporary_folder(path):
+    """Makes a folder beside `path`, of the name of `temporary_path`, that is removed in the end."""
+    folder, name = os.path.split(os.path.abspath(path))
+    remove_abandoned(folder, glob.escape(name))
+    partial = partial_path(path)
+    os.mkdir(partial)
+    try:
+        yield partial
+    finally:
+        remove(partial)
+
+
 def with_final_path(path, partial, error):
     """An error that came up while a file was written; one of the system names the file itself.
 

@@ -14,9 +14,11 @@ without a head, also what makes it a SentenceTransformer, which takes the mean o
 hub.embed does. It appears after the tokenizer gave the same tokens as this package on lines of the
 data and on edge cases, and, where transformers is installed, after the export answered as the hub
 does when it was called in the ways of its users: with texts or pairs, lists of words or questions,
-padded on either side, truncated. transformers is not needed.
+padded on either side, truncated. transformers is not needed. A folder that holds the same export
+already is compared in the same way, and left as it is.
 """
 
+import filecmp
 import os
 import shutil
 from dataclasses import replace
@@ -24,7 +26,7 @@ from pathlib import Path
 
 from ..base.command_line import Parser
 from ..base.errors import UsageError
-from ..base.files import atomic_folder, check_new
+from ..base.files import atomic_folder, check_new, temporary_folder
 from ..base.json_files import save_json
 from ..base.running import run
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
@@ -44,7 +46,7 @@ def parse_args():
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="pretrained or fine-tuned")
     add("--data", required=True, metavar="DIR", help="folder of its vocabulary")
-    add("--dest", required=True, metavar="DIR", help="new folder to write")
+    add("--dest", required=True, metavar="DIR", help="new folder to write, or the same export")
     formats = ["auto", "code"]
     add(
         "--format",
@@ -64,11 +66,11 @@ def export(checkpoint, data, dest, format="auto", description=None):
         transformers answers
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, or the destination exists
+        ValueError: an input cannot be used, or the destination exists and is not this export
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
-    check_new(dest)
+    place = _place(dest)
     # These need the extra `huggingface`: without it, this fails now, not after the work.
     import safetensors.torch  # noqa: F401
 
@@ -97,20 +99,53 @@ def export(checkpoint, data, dest, format="auto", description=None):
     config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)
     tensors, left = weights.convert(model, layout, kind, head)
 
-    with atomic_folder(dest) as folder:
+    with place as folder:
         _write_model(folder, config, tensors, layout)
         if kind in (weights.MODEL, weights.MASKED_LM):
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
         of_words = kind == weights.TOKEN_CLASSIFICATION
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
-        whole = MaeLm(model, dictionary, subwords, data, facts)
-        comparison = compare_with_transformers(folder, config, whole, data, kind)
         card = model_card(os.path.basename(dest), facts, config, data, kind, description)
         path = Path(folder, "README.md")
         path.write_text(card, encoding="utf-8", errors="backslashreplace")
+        if os.path.lexists(dest):
+            _check_same(dest, folder)
+        whole = MaeLm(model, dictionary, subwords, data, facts)
+        comparison = compare_with_transformers(folder, config, whole, data, kind)
     left_out = sorted({name.partition(".")[0] for name in left | unused})
     return config["architectures"][0], left_out, comparison
+
+
+def _place(dest):
+    """The context of the folder to write: `dest`, or one to compare with it if it is an export."""
+    names = ["config.json", "model.safetensors", "README.md"]
+    if all(os.path.isfile(os.path.join(dest, name)) for name in names):
+        return temporary_folder(dest)
+    check_new(dest)
+    return atomic_folder(dest)
+
+
+def _check_same(dest, folder):
+    """Refuses a folder `dest` with other files, or other contents, than the export in `folder`."""
+    different = []
+    for name in sorted(_files(dest) | _files(folder)):
+        paths = [os.path.join(place, name) for place in (dest, folder)]
+        if not all(map(os.path.isfile, paths)) or not filecmp.cmp(*paths, shallow=False):
+            different.append(name)
+    if different:
+        raise UsageError(
+            f"{dest}: exists already, and is not the same as this export would be: found other "
+            f"contents of {', '.join(different)[:200]}; remove it or choose another --dest"
+        )
+
+
+def _files(folder):
+    """The paths of all files in a folder, relative to it: set."""
+    paths = set()
+    for place, _, names in os.walk(folder):
+        paths.update(os.path.relpath(os.path.join(place, name), folder) for name in names)
+    return paths
 
 
 def _kind(model, layout, head, facts):
@@ -154,9 +189,10 @@ def main():
     # The warnings of transformers about heads that an encoder lacks would frighten for nothing. It
     # reads these variables when it is imported.
     os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
+    state = "the same already" if os.path.lexists(args.dest) else "written"
     class_name, dropped, comparison = export(**vars(args))
     left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
-    print(f"written: {args.dest}, {class_name} with config, tokenizer and model card{left_out}")
+    print(f"{state}: {args.dest}, {class_name} with config, tokenizer and model card{left_out}")
     print(comparison)
 
 

@@ -152,7 +152,7 @@ def compare_with_transformers(folder, config, model, data, kind):
         reason = " ".join(str(error).split())
         return (
             f"outputs not compared: transformers cannot be imported ({reason}); pip install "
-            "transformers"
+            "-c constraints.txt transformers, then export again to the same folder"
         )
     # A link: safetensors opens no path that is not Unicode.
     with tempfile.TemporaryDirectory() as temporary:
