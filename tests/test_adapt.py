@@ -108,7 +108,7 @@ def test_it_goes_on_to_more_updates(adapted, tmp_path):
     assert f"to {tmp_path}/out.earlier2\n" in script("recipes/adapt.sh", *longer_run).stdout
     assert new_weights.exists()
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "- Pretraining: 12 updates, starting from `imported.pt`\n" in card
+    assert "- Pretraining: 12 updates, starting from `out.work/imported.pt`\n" in card
 
 
 def test_what_is_refused(adapted, tmp_path):
