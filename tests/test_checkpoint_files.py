@@ -208,16 +208,15 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
     train(data, saved, *INTERVAL, "--finetune-from-model", start)
 
 
-@pytest.mark.parametrize("last", [None, "empty"])
+@pytest.mark.parametrize("damaged", ["nothing", "checkpoint_last.pt", "checkpoint_1_4.pt"])
 @pytest.mark.parametrize("best", [None, "cut_in_half", "of_another_model"])
-def test_only_a_usable_checkpoint_is_recommended(data, saved, tmp_path, last, best):
+def test_only_a_usable_checkpoint_is_recommended(data, saved, tmp_path, damaged, best):
     path = saved / "checkpoint_last.pt"
-    for interval in saved.glob("checkpoint_1_*.pt"):
-        interval.unlink()
-    if last is None:
-        path.unlink()
-    else:
-        spoil(path, last)
+    for checkpoint_file in [path, *saved.glob("checkpoint_1_*.pt")]:
+        if checkpoint_file.name == damaged:
+            spoil(checkpoint_file, "empty")
+        else:
+            checkpoint_file.unlink()
     if best == "of_another_model":
         train(data, tmp_path / "other", "--encoder-layers", 1, "--max-update", 1)
         shutil.copy(tmp_path / "other/checkpoint_best.pt", saved)

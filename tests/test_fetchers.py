@@ -2,13 +2,14 @@
 
 import contextlib
 import hashlib
+import os
 import zipfile
 
 import pytest
 
 import fetch_labelled
 import movie_reviews
-from conftest import documents, refuses, run_main
+from conftest import documents, error_of, refuses, run_main
 from maelm_fairseq.preparation import package_index, sentence_probes
 
 
@@ -102,6 +103,18 @@ def test_labelled_texts(fetch, tmp_path, capsys):
         rows = read_rows(out / name)
         assert row in rows
         assert len(rows) == count
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch_labelled, "fetch", None)
+    (tmp_path / "tweets").write_text("mine")
+    fault = error_of(fetch_labelled.main, "--dest", tmp_path)
+    assert fault.startswith(f"{tmp_path}/tweets: found a file, expected a folder")
+    (tmp_path / "tweets").unlink()
+    (tmp_path / "trec" / "dev.tsv").mkdir(parents=True)
+    fault = error_of(fetch_labelled.main, "--dest", tmp_path)
+    assert fault.startswith(f"{tmp_path}/trec: found a folder called dev.tsv, expected a file")
+    assert os.listdir(tmp_path) == ["trec"]
 
 
 def test_texts_keep_their_splits():

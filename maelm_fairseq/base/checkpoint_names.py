@@ -53,14 +53,14 @@ def all_checkpoints(save_dir):
     return {os.path.join(save_dir, name) for name in checkpoints}
 
 
-def first_accepted(paths, read, others=()):
+def first_accepted(paths, read, others=(), last=None):
     """The first of the checkpoints that a run can resume from.
 
     Args:
         paths: in the order in which they are tried
         read: a function of a path; it refuses a checkpoint by a UsageError
-        others: paths of checkpoints beside them; the message advises to copy those that `read`
-            accepts
+        others: paths of checkpoints beside them; the message advises to copy one of those that
+            `read` accepts to `last`, the path of the last checkpoint
     Returns: its path, what `read` returned, and {path: error} of those before it
     Raises ValueError: there is none
     """
@@ -76,7 +76,7 @@ def first_accepted(paths, read, others=()):
     usable, _ = accepted(others, read)
     if usable:
         names = ", ".join(map(os.path.basename, usable))
-        reasons.append(f"to resume from another one, copy it to {paths[0]} ({names})")
+        reasons.append(f"to resume from another one, copy it to {last} ({names})")
     raise UsageError("; ".join(reasons))
 
 

@@ -45,16 +45,16 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
 
     finetune_from_model = cfg.finetune_from_model
     cfg.finetune_from_model = None  # the run has checkpoints of its own by now
+    last = last_checkpoint(cfg.save_dir, suffix)
     try:
         if not paths:
             save_folder.refuse_to_begin_anew(cfg, suffix, *accepted(others, load))
-        current.resumed_from, loaded, current.refused = first_accepted(paths, load, others)
+        current.resumed_from, loaded, current.refused = first_accepted(paths, load, others, last)
     finally:
         current.candidate = None
         cfg.finetune_from_model = finetune_from_model
     extra_state, _ = loaded
     is_best = current.was_validated and extra_state["val_loss"] == extra_state.get("best")
-    last = last_checkpoint(cfg.save_dir, suffix)
     if current.lock and is_best and current.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
     return loaded
