@@ -31,7 +31,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..base.command_line import Parser, within
-from ..base.errors import UsageError
+from ..base.errors import MissingFileError, UsageError
 from ..base.files import atomic_write, check_absent, check_folder
 from ..base.locks import one_at_a_time
 from ..base.opening import opened
