@@ -2,7 +2,15 @@
 
 import contextlib
 import fcntl
+import logging
 import os
+import socket
+
+logger = logging.getLogger(__name__)
+
+
+class HeldError(Exception):
+    """Another process holds a lock; the text says which."""
 
 
 @contextlib.contextmanager
@@ -18,3 +26,31 @@ def one_at_a_time(path):
         yield
     finally:
         os.close(descriptor)
+
+
+def hold(path):
+    """Creates a file, or opens it, and keeps others out until the stream that it returns is closed.
+
+    The file says who holds it. The lock also keeps out other machines if the file is on NFS, and is
+    not inherited by loader workers.
+
+    Raises:
+        OSError: the file cannot be written
+        HeldError: another process holds it
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # never the target of a link
+    descriptor = os.open(path, flags, 0o666)
+    stream = open(descriptor, "r+", encoding="utf-8")
+    try:
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        with stream:
+            raise HeldError(stream.read().strip() or "another process") from None
+    except OSError as error:  # a file system without locks
+        logger.warning(
+            f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder"
+        )
+    stream.truncate()
+    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    stream.flush()
+    return stream

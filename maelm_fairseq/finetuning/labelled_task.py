@@ -157,7 +157,8 @@ class LabelledTask(TokenTask, ABC):
             if len(few) > 20:
                 names += ", ..."
             logger.warning(
-                f"{path}: fewer than {FEW} examples of {names}; check that these are labels"
+                f"{path}: found labels with fewer than {FEW} examples: {names}; if these are not "
+                "labels, correct the file"
             )
         if len(labels) < 2:
             raise UsageError(

@@ -1,10 +1,8 @@
 """The save folder of a run: used by one run only, and what the run resumes from."""
 
-import fcntl
 import filecmp
 import logging
 import os
-import socket
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
@@ -15,6 +13,7 @@ from ..base.checkpoint_names import (
 )
 from ..base.errors import UsageError
 from ..base.files import remove_abandoned, set_aside
+from ..base.locks import HeldError, hold
 from ..checkpoints import writing
 from ..engine import PathManager
 
@@ -150,38 +149,21 @@ def where_to_go_on(cfg):
 def lock(save_dir):
     """Keeps other runs out of a save folder until the stream that it returns is closed.
 
-    The lock is one of the operating system: it ends with the process, also keeps out other machines
-    if the folder is on NFS, and is not inherited by loader workers.
-
     Whoever takes it creates the folder, and removes what a killed run left half-written.
 
     Raises ValueError: another process holds the lock, or the folder cannot be written
     """
-    path = os.path.join(save_dir, ".lock")
     try:
         os.makedirs(save_dir, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW  # never the target of a link
-        descriptor = os.open(path, flags, 0o666)
-        stream = open(descriptor, "r+", encoding="utf-8")
+        stream = hold(os.path.join(save_dir, ".lock"))
     except OSError as error:
         raise UsageError(
             f"--save-dir {save_dir}: cannot be written ({error.strerror}); choose another"
         ) from None
-    try:
-        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        with stream:
-            holder = stream.read().strip() or "another process"
+    except HeldError as holder:
         raise UsageError(
             f"--save-dir {save_dir}: in use by another run, {holder}; wait for it or stop it, or "
             "choose another"
         ) from None
-    except OSError as error:  # a file system without locks
-        logger.warning(
-            f"{path}: no lock ({error.strerror}); make sure that no other run uses this folder"
-        )
-    stream.truncate()
-    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    stream.flush()
     remove_abandoned(save_dir, "checkpoint*")
     return stream
