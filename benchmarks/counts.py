@@ -132,7 +132,7 @@ def micro_batch(folder, args, variant):
         labelled = peers.labelled(batch, task.source_dictionary.pad())
         tokens, labels, _ = utils.apply_to_sample(to_meta, labelled)
         with torch.device("meta"):
-            model = peers.build(variant, args, len(task.source_dictionary)).half().train()
+            model = peers.build_peer(variant, args, len(task.source_dictionary)).half().train()
         return lambda: model(input_ids=tokens, labels=labels).loss
     with torch.device("meta"):
         model = task.build_model(cfg.model).half().to("meta")
@@ -145,7 +145,7 @@ def to_meta(tensor):
     return tensor.to("meta")
 
 
-def count(folder, args, variant):
+def count_operations(folder, args, variant):
     """What a micro-batch costs: kernels and bytes by kind (Counters), and FLOP."""
     loss = micro_batch(folder, args, variant)
     counter = OperationCounter()

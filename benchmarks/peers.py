@@ -17,7 +17,7 @@ COMPILED = "compiled"
 IGNORED_LABEL = -100  # as a label
 
 
-def build(name, args, vocabulary):
+def build_peer(name, args, vocabulary):
     """A model of PEERS on PyTorch's current device, as large as the plugin's encoder."""
     import transformers
 
@@ -82,7 +82,7 @@ class PlainTraining(Training):
         dictionary = self.task.source_dictionary
         self.autocast = torch.autocast(args.device, torch.bfloat16, enabled="bfloat16" in name)
         dtype = torch.bfloat16 if FLASH in name else torch.float32  # flash_attn has no float32
-        self.model = build(name, args, len(dictionary)).to(args.device, dtype).train()
+        self.model = build_peer(name, args, len(dictionary)).to(args.device, dtype).train()
         if COMPILED in name:
             self.model.compile()
         weights = self.model.parameters()

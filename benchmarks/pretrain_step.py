@@ -40,7 +40,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, write_data
-from counts import count
+from counts import count_operations
 from host import BACKWARD, FORWARD, PARTS_OF_REST, REST, HostTime
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
@@ -73,7 +73,7 @@ def matmul_rate(args, dtype):
     return 2 * x.numel() * w.size(1) / statistics.median(times)
 
 
-def build(folder, args, variant):
+def build_variant(folder, args, variant):
     """Builds the model of this process, with data in a folder."""
     global training
     logging.disable(logging.INFO)
@@ -133,7 +133,7 @@ def step(args, variant):
     return time, rate, memory, training.sequences
 
 
-def measure(args, variants):
+def time_in_alternation(args, variants):
     """Steps several models in alternation.
 
     Returns: {variant: (FLOP of a step, list of what `step` returns in each round)}
@@ -147,7 +147,7 @@ def measure(args, variants):
             spawn = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(1, spawn, initializer=end_with_parent)
             processes[variant] = stack.enter_context(pool)
-            builds.append(pool.submit(build, data, args, variant))
+            builds.append(pool.submit(build_variant, data, args, variant))
         for build_of_one in builds:
             build_of_one.result()
         flop = {name: process.submit(flops).result() for name, process in processes.items()}
@@ -174,11 +174,11 @@ def chosen(args):
     return names
 
 
-def compare(args):
+def print_comparison(args):
     """Prints a row for each chosen model of VARIANTS, the first of which is the reference."""
     only = chosen(args)
     try:
-        measured = measure(args, only)
+        measured = time_in_alternation(args, only)
     except BrokenProcessPool:
         fault = "a model's process was ended from outside, perhaps for want of memory"
         raise UsageError(f"{fault}: --only takes fewer") from None
@@ -218,7 +218,7 @@ def count_and_time_host(args):
         print("| a micro-batch | kernels | GB | TFLOP |\n|---|---|---|---|")
         for name in names:
             if peers.COMPILED not in name:
-                print_counts(name, *count(folder, args, name))
+                print_counts(name, *count_operations(folder, args, name))
         rounds = time_host(folder, args, [name for name in names if not is_of_transformers(name)])
     parts = [FORWARD, BACKWARD, REST, *PARTS_OF_REST]
     print(f"\n| milliseconds of the host | {' | '.join(parts)} |\n{'|---' * (len(parts) + 1)}|")
@@ -299,7 +299,7 @@ def main():
     if args.device == META:
         count_and_time_host(args)
     else:
-        compare(args)
+        print_comparison(args)
 
 
 def describe(args):

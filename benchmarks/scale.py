@@ -30,7 +30,7 @@ LINES_OF_BLOCK = 2.82  # on average
 CHUNK_TOKENS = 1 << 24  # tokens written at a time
 
 
-def write(prefix, blocks):
+def write_random_tokens(prefix, blocks):
     """Writes random tokens in fairseq's format."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(2, LONGEST_LINE + 1, round(blocks * LINES_OF_BLOCK), dtype=np.int32)
@@ -59,7 +59,7 @@ def memory(name):
     return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
 
 
-def measure(find, prefix):
+def measure_blocks(find, prefix):
     """The number of blocks found, seconds, and MiB."""
     before = memory("VmRSS")
     start = time.perf_counter()
@@ -75,10 +75,11 @@ def main():
     print(heading(1), "\n\n| blocks | found by | seconds | MiB |\n|---|---|---|---|", sep="")
     finders = {"TokenBlocks": TokenBlocks, "fairseq's TokenBlockDataset": fairseq_blocks}
     with tempfile.TemporaryDirectory() as folder:
-        write(f"{folder}/train", args.blocks)
+        write_random_tokens(f"{folder}/train", args.blocks)
         for name, find in finders.items():
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                blocks, seconds, peak = pool.submit(measure, find, f"{folder}/train").result()
+                measured = pool.submit(measure_blocks, find, f"{folder}/train")
+                blocks, seconds, peak = measured.result()
             print(f"| {blocks:,} | {name} | {seconds:.2f} | {peak:,.0f} |", flush=True)
 
 

@@ -22,7 +22,7 @@ ANSWER_FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 
 
-def of_encoder(checkpoint, folder, data):
+def answers_of_encoder(checkpoint, folder, data):
     """The outputs of a fine-tuned model for all examples of the dev and the test file, (n, K)."""
     task, model = load_task(str(checkpoint), labelled=str(folder), data=str(data))
     outputs = []

@@ -154,7 +154,7 @@ def loss_of(output, examples, rows, settings):
     return F.cross_entropy(output, target, label_smoothing=settings.smoothing)
 
 
-def train(model, examples, numbers, settings, rng):
+def train_classifier(model, examples, numbers, settings, rng):
     """Fine-tunes a classifier on the `Examples` with these numbers, in place."""
     groups = []
     for relative, weights in model.groups().items():
@@ -183,7 +183,7 @@ def train(model, examples, numbers, settings, rng):
 
 
 @torch.no_grad()
-def predict(model, examples, numbers):
+def predict_outputs(model, examples, numbers):
     """The outputs for the n `Examples` with these numbers, (n, outputs)."""
     model.eval()
     outputs = np.empty((len(examples.targets), examples.outputs))

@@ -22,7 +22,7 @@ from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import sample_lines
 from maelm_fairseq.preparation import sentence_probes
-from measure import HELD_OUT_TEXT, fine_tuned, losses, write
+from measure import HELD_OUT_TEXT, losses, scores_of_fine_tuning, write_records
 
 FINE_TUNING_TASKS = ["trec", "rotten_tomatoes"]
 SIZE = 8000
@@ -40,7 +40,7 @@ def train_vocabulary(text, dest):
         stream.write(tokenizer.to_str())
 
 
-def measurements(name, folder):
+def measurements_of_continued(name, folder):
     """The rows of one model: (updates, layer, task, feature, metric, value).
 
     They lack the first two columns, arm and seed.
@@ -51,7 +51,7 @@ def measurements(name, folder):
     measured = without_labels(hub.from_pretrained(checkpoint, folder / "data"))
     for task, feature, metric, value in measured:
         yield "", "", task, feature, metric, value
-    scores = fine_tuned(checkpoint, folder / name / "tuned", folder, FINE_TUNING_TASKS)
+    scores = scores_of_fine_tuning(checkpoint, folder / name / "tuned", folder, FINE_TUNING_TASKS)
     for task, feature, _, metric, value in scores:
         yield "", "", task, feature, metric, value
 
@@ -96,8 +96,8 @@ def main():
         arm, seed = BASE, 1
     else:
         arm, _, seed = name.rpartition("-")
-    rows = [[arm, seed, *row] for row in measurements(name, args.run)]
-    write(args.run / name / "measured.csv", rows)
+    rows = [[arm, seed, *row] for row in measurements_of_continued(name, args.run)]
+    write_records(args.run / name / "measured.csv", rows)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from classifier import READ_MEAN, Classifier, Examples, Settings, predict, train
+from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts, vote
 from maelm_fairseq.evaluation.few_shot import training_examples
-from maelm_fairseq.evaluation.probe_tasks import load_task
-from maelm_fairseq.evaluation.probes import score
+from maelm_fairseq.evaluation.probe_tasks import read_probe_task
+from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, answer, spread, together
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -44,7 +44,7 @@ class FewLabels:
 
     def __init__(self, checkpoint, data, folder):
         self.checkpoint = checkpoint
-        self.task = load_task(str(folder))
+        self.task = read_probe_task(str(folder))
         self.dictionary, tokenizer = read_vocabulary(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
         self.examples = Examples(self.task.texts, self.task.targets, tokenizer, positions)
@@ -67,14 +67,14 @@ class FewLabels:
             TOGETHER: both(encoder, bag_of_words),
         }
         targets = task.targets[rest]
-        return {name: score(answer(outputs), targets) for name, outputs in votes.items()}
+        return {name: score_of_answers(answer(outputs), targets) for name, outputs in votes.items()}
 
     def fine_tuned(self, rows, rest, settings, seed):
         """What an encoder that is fine-tuned on the examples `rows` outputs for those in `rest`."""
         torch.manual_seed(seed)
         model = Classifier(self.checkpoint, self.dictionary, len(self.task.labels), settings)
-        train(model, self.examples, rows, settings, np.random.default_rng(seed))
-        return predict(model, self.examples, rest)
+        train_classifier(model, self.examples, rows, settings, np.random.default_rng(seed))
+        return predict_outputs(model, self.examples, rest)
 
     def scores(self, shots):
         """The mean scores over DRAWS_OF_LABELS draws, of each predictor."""

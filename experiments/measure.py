@@ -36,7 +36,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, updates_of
 from maelm_fairseq.checkpoints.reading import read_file
-from maelm_fairseq.checkpoints.writing import save
+from maelm_fairseq.checkpoints.writing import save_state
 from maelm_fairseq.engine import init_bert_params
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.outcomes import CHOSEN_LAYER, LAST_LAYER, Records
@@ -83,7 +83,7 @@ def losses(log):
     return [(*key, value) for key, value in values.items()]
 
 
-def scores(name, folder, run):
+def scores_of_probes(name, folder, run):
     """Yields the rows of probes, (task, feature, layer, metric, value).
 
     The outcomes of examples are kept in a file of the encoder's folder.
@@ -135,7 +135,7 @@ def ranks(checkpoint, dest, run):
         yield HELD_OUT_TEXT, "mask_tokens", row.layer, metric, row.mask_outside_real
 
 
-def fine_tuned(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
+def scores_of_fine_tuning(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
     """Yields the dev score of one fine-tuning run for each task, with the head on `<s>`.
 
     `more` are further options of recipes/finetune.py.
@@ -159,7 +159,7 @@ def bag_of_words_rows(run):
     """
     for task in NATURAL:
         labelled = bag_of_words.Labelled(run / "labelled" / task)
-        for score in bag_of_words.scores(labelled, bag_of_words.of_all(labelled)):
+        for score in bag_of_words.scores_of_labelled(labelled, bag_of_words.of_all(labelled)):
             if score.file == "dev.tsv":
                 value = round(score.value, 4)
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, value
@@ -175,7 +175,7 @@ def ranks_while_tuning(folder, run):
     examples_of_part = BATCH * PARTS_OF_FINE_TUNING
     updates_of_part = -(-examples * FINE_TUNING_EPOCHS // examples_of_part)  # rounded up
     more = ["--save-interval-updates", updates_of_part, "--keep-interval-updates", -1]
-    list(fine_tuned(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
+    list(scores_of_fine_tuning(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
     (tuned,) = (folder / "tuned" / "trec").glob("*/seed1")
     parts = {}
     for path in tuned.glob("checkpoint_*_*.pt"):
@@ -189,7 +189,7 @@ def ranks_while_tuning(folder, run):
                 yield f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}", family, layer, metric, value
 
 
-def seconds(arm, run):
+def seconds_of_update(arm, run):
     """The seconds of an update of pretraining: the median over the parts of a short run.
 
     The first part is left out.
@@ -212,16 +212,16 @@ def timings(run):
     """Yields the rows of ROUNDS rounds, in each of which every arm of TIMED is timed."""
     for number in range(ROUNDS):
         for arm in TIMED:
-            value = round(seconds(arm, run), 3)
+            value = round(seconds_of_update(arm, run), 3)
             yield [arm, number, "", "", "update", "", "seconds", value]
 
 
-def write(path, rows):
+def write_records(path, rows):
     with atomic_write(path) as stream:
         csv.writer(stream, lineterminator="\n").writerows([RECORD_COLUMNS, *rows])
 
 
-def measurements(name, run, dest):
+def measurements_of_arm(name, run, dest):
     """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
     arm, _, kind = split(name)
     folder = run / name.removesuffix("-rates")
@@ -229,7 +229,7 @@ def measurements(name, run, dest):
     updates = updates_of(read_checkpoint(str(model)))
     if kind == "rates":
         for rate in FINE_TUNING_RATES:
-            rows = fine_tuned(model, folder / f"tuned-{rate}", run, NATURAL, rate)
+            rows = scores_of_fine_tuning(model, folder / f"tuned-{rate}", run, NATURAL, rate)
             for task, feature, *rest in rows:
                 yield updates, task, f"{feature}, {rate}", *rest
         return
@@ -244,8 +244,8 @@ def measurements(name, run, dest):
     if tracked:
         rows += ranks_while_tuning(folder, run)
         tasks = [task for task in NATURAL if task != "trec"]  # which it has fine-tuned on
-    rows += fine_tuned(model, folder / "tuned", run, tasks)
-    rows += scores(name, folder, run)
+    rows += scores_of_fine_tuning(model, folder / "tuned", run, tasks)
+    rows += scores_of_probes(name, folder, run)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
     if not kind:
         rows += ranks(model, folder / "ranks", run)
@@ -264,12 +264,12 @@ def write_outcomes(path, records):
 
 
 def scores_within_run(folder, run, updates):
-    """Yields the fine-tuned scores of checkpoints before the last, as `measurements` does."""
+    """Yields fine-tuned scores of checkpoints before the last, as `measurements_of_arm` does."""
     for checkpoint in folder.glob("checkpoint_*_*.pt"):
         saved_at = int(checkpoint.stem.split("_")[-1])
         if saved_at < updates:
             dest = folder / f"tuned-{saved_at}"
-            for row in fine_tuned(checkpoint, dest, run, TRAJECTORY_TASKS):
+            for row in scores_of_fine_tuning(checkpoint, dest, run, TRAJECTORY_TASKS):
                 yield saved_at, *row
 
 
@@ -285,7 +285,7 @@ def reset(source, dest):
         if isinstance(module, torch.nn.LayerNorm):
             module.reset_parameters()
         init_bert_params(module)
-    save({**state, "model": model.state_dict()}, dest)
+    save_state({**state, "model": model.state_dict()}, dest)
 
 
 def parse():
@@ -313,17 +313,17 @@ def main():
         return print(*PROBED_TASKS)
     os.makedirs(args.dest, exist_ok=True)
     if args.seconds:
-        return write(args.dest / "seconds.csv", timings(args.run))
+        return write_records(args.dest / "seconds.csv", timings(args.run))
     if args.bag_of_words:
-        return write(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
+        return write_records(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
     arm, seed, kind = split(args.name)
     if kind == "reset":
         arm += "-reset"
     rows = []
-    for row in measurements(args.name, args.run, args.dest):
+    for row in measurements_of_arm(args.name, args.run, args.dest):
         updates, task, feature, layer, metric, value = row
         rows.append([arm, seed, updates, layer, task, feature, metric, value])
-    write(args.dest / f"{args.name}.csv", rows)
+    write_records(args.dest / f"{args.name}.csv", rows)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.base.utf8 import read_lines
-from maelm_fairseq.evaluation.minimal_pairs import compare
+from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.report import Report, markdown
@@ -56,7 +56,7 @@ NGRAM_MODELS = {
 }
 
 
-def measure(records, pairs, origin, text, tokenizer):
+def record_decisions(records, pairs, origin, text, tokenizer):
     """Records how each model decides pairs, which are identified by `origin`.
 
     Args:
@@ -78,7 +78,7 @@ def measure(records, pairs, origin, text, tokenizer):
     for name in missing:
         model = NGRAM_MODELS[name](*sentences, len(tokenizer.symbols))
         good, bad = model.bits(*compared).reshape(2, -1)
-        arrays = {PAIRS: compare(good, bad), GROUPS: pairs.groups}
+        arrays = {PAIRS: decide_by_bits(good, bad), GROUPS: pairs.groups}
         records[name].write(pairs.name, PAIRS, origin, arrays)
 
 
@@ -158,7 +158,7 @@ def read_encoders(args, pairs, origin):
     return encoders
 
 
-def report(args, pairs, records):
+def print_summary(args, pairs, records):
     """Prints the summary, and writes the tables of all models."""
     sets = [pairs.name]
     counts = f"{len(pairs.good):,} pairs"
@@ -196,8 +196,8 @@ def main():
     digest = " ".join(provenance.checksums(files).values())
     os.makedirs(args.dest, exist_ok=True)
     own = {name: Records(os.path.join(args.dest, f"{name}.npz"), digest) for name in NGRAM_MODELS}
-    measure(own, pairs, origin, args.text, tokenizer)
-    report(args, pairs, [*own.values(), *encoders])
+    record_decisions(own, pairs, origin, args.text, tokenizer)
+    print_summary(args, pairs, [*own.values(), *encoders])
 
 
 if __name__ == "__main__":

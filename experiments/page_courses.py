@@ -24,7 +24,7 @@ def trajectories(results):
     for axis, panel in zip(results.pictures["trajectories"].axes, panels.values()):
         axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
         axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
-    return f"{picture}{means(frames)}\n{claims(results, MLMS, 'A', ['earlier'])}"
+    return f"{picture}{table_of_means(frames)}\n{claims(results, MLMS, 'A', ['earlier'])}"
 
 
 def tuning(results):
@@ -36,10 +36,10 @@ def tuning(results):
     panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
     what = "Ranks of the last layer during fine-tuning"
     picture = lines(results, "tuning", "dimensions", what, panels)
-    return f"{picture}{means(frames)}\n{claims(results, MLMS, 'A', ['tuned'])}"
+    return f"{picture}{table_of_means(frames)}\n{claims(results, MLMS, 'A', ['tuned'])}"
 
 
-def means(frames):
+def table_of_means(frames):
     """The table of what `by_x` returned, means over tasks and seeds."""
     rows = {}
     for arm, frame in frames.items():

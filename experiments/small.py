@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from answers import of_encoder, of_word_vectors, word_vectors
+from answers import answers_of_encoder, of_word_vectors, word_vectors
 from few_labels import FewLabels
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
@@ -36,7 +36,7 @@ from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
-from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, losses, write
+from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, losses, write_records
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
@@ -138,7 +138,7 @@ def options(name):
 # Measuring
 
 
-def fine_tuned(name, folder, task):
+def fine_tune(name, folder, task):
     """Fine-tunes an encoder on a task by the recipe, and returns the path of the checkpoint."""
     variant, seed = split(name)
     command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
@@ -164,8 +164,8 @@ def task_answers(name, folder):
     for task in NATURAL:
         labelled_folder = folder / "labelled" / task
         labelled = Labelled(labelled_folder)
-        checkpoint = fine_tuned(name, folder, task)
-        encoder = of_encoder(checkpoint, labelled_folder, folder / "data")
+        checkpoint = fine_tune(name, folder, task)
+        encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
         bag_of_words = of_all(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
@@ -205,7 +205,7 @@ def has_few_labels(name):
     return variant not in OBJECTIVES
 
 
-def measure(name, folder, pairs):
+def measure_variant(name, folder, pairs):
     """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions."""
     variant, seed = split(name)
     rows = []
@@ -222,8 +222,8 @@ def measure(name, folder, pairs):
             arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
-    save(SMALL_RECORDS / f"{name}.npz", arrays)
-    write(SMALL_RECORDS / f"{name}.csv", rows)
+    save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
+    write_records(SMALL_RECORDS / f"{name}.csv", rows)
 
 
 def few_shot_rows(name, dest):
@@ -266,7 +266,7 @@ def measure_yardsticks(folder, pairs):
             arrays[f"{task}/{name}"] = compact(values)
     if pairs:
         arrays.update(pair_yardsticks(folder, pairs))
-    save(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)
+    save_arrays(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)
 
 
 def task_yardsticks(task, folder, vectors):
@@ -305,7 +305,7 @@ def width(folder):
     return checkpoint["cfg"]["model"]["encoder_embed_dim"]
 
 
-def save(path, arrays):
+def save_arrays(path, arrays):
     with atomic_write(path, "wb") as stream:
         np.savez_compressed(stream, **arrays)
 
@@ -327,7 +327,7 @@ def main():
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":
         return print(options(args.name))
-    return measure(args.name, args.run, args.pairs)
+    return measure_variant(args.name, args.run, args.pairs)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import pandas as pd
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
-from maelm_fairseq.evaluation.minimal_pairs import interval, means, shares
+from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
 from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS
-from maelm_fairseq.evaluation.probes import score
+from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW
@@ -51,7 +51,7 @@ CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of up
 
 def mean_score(answers, targets):
     """The mean over seeds of the scores of answers (S, n), in percent."""
-    return np.mean([score(of_seed, targets) for of_seed in answers])
+    return np.mean([score_of_answers(of_seed, targets) for of_seed in answers])
 
 
 class Page:
@@ -204,7 +204,7 @@ class Page:
 
         def difference(ours, theirs):
             gaps = decisions[VARIANT_TITLES[ours]] - decisions[VARIANT_TITLES[theirs]]
-            points = np.array([[*means(gap, groups).values()] for gap in gaps])
+            points = np.array([[*means_by_name(gap, groups).values()] for gap in gaps])
             count, paradigm_count = points.shape
             rng = np.random.default_rng(1)
             drawn = []

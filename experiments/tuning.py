@@ -24,14 +24,22 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from classifier import READ_LAYERS, READ_MEAN, Classifier, Examples, Settings, predict, train
+from classifier import (
+    READ_LAYERS,
+    READ_MEAN,
+    Classifier,
+    Examples,
+    Settings,
+    predict_outputs,
+    train_classifier,
+)
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts
-from maelm_fairseq.evaluation.bag_of_words import predict as bag_of_words
+from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
@@ -74,7 +82,7 @@ TUNING_LEVERS = {  # those that promise most come first
 }
 
 
-def part(text):
+def part_of_text(text):
     """The number of the part that a text is in, from 0 to NUMBER_OF_PARTS - 1."""
     return int(hashlib.md5(text.encode()).hexdigest(), 16) % NUMBER_OF_PARTS
 
@@ -94,18 +102,18 @@ class Trial:
             classes = sorted(set(labels))
             targets = np.array([classes.index(label) for label in labels])
         self.examples = Examples(self.texts, targets, tokenizer, positions)
-        parts = np.array([part(text) for text in self.texts])
+        parts = np.array([part_of_text(text) for text in self.texts])
         self.train = np.flatnonzero(np.isin(parts, TRAINED))
         self.scored = np.flatnonzero(np.isin(parts, SCORED))
 
 
-def score(answers, trial):
+def score_of_part(answers, trial):
     """The score of answers for the part that is scored, in percent."""
     targets = trial.examples.targets[trial.scored]
     return scores_of([trial.metric], targets, answers)[trial.metric]
 
 
-def write(path, rows):
+def write_trials(path, rows):
     with atomic_write(path) as stream:
         pd.DataFrame(rows, columns=TRIAL_COLUMNS).to_csv(stream, index=False, lineterminator="\n")
 
@@ -118,12 +126,12 @@ def measure_bag_of_words(folder):
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = Counts([(text,) for text in trial.texts])
         answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
-        value = round(score(answers, trial), 4)
+        value = round(score_of_part(answers, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
-    write(TUNING_RECORDS / "bag_of_words.csv", rows)
+    write_trials(TUNING_RECORDS / "bag_of_words.csv", rows)
 
 
-def measure(name, folder, seed):
+def measure_settings(name, folder, seed):
     """Records the score of every setting and task that has none."""
     path = TUNING_RECORDS / f"{name}-{seed}.csv"
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
@@ -140,10 +148,10 @@ def measure(name, folder, seed):
         settings = replace(Settings(), **TUNING_LEVERS[lever])
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
-        train(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
-        value = score(answer(predict(model, trial.examples, trial.scored)), trial)
+        train_classifier(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
+        value = score_of_part(answer(predict_outputs(model, trial.examples, trial.scored)), trial)
         rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
-        write(path, rows)
+        write_trials(path, rows)
         tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")
 
 
@@ -190,7 +198,7 @@ class Page:
         return markdown(table.loc[self.levers(table)])
 
 
-def remake():
+def remake_page():
     """Writes TUNING.md with new tables."""
     if not any(TUNING_RECORDS.glob("*.csv")):
         fault = "found no records, expected those of trials; make them by `tuning.py measure`"
@@ -211,14 +219,14 @@ def main():
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":
-        return remake()
+        return remake_page()
     TUNING_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "bag_of_words":
         return measure_bag_of_words(args.run)
     if args.name is None:
         raise UsageError("measure: expected the name of an encoder, such as small-1")
     keep_freed_memory()
-    return measure(args.name, args.run, args.seed)
+    return measure_settings(args.name, args.run, args.seed)
 
 
 if __name__ == "__main__":

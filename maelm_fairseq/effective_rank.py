@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from .analysis.rank_report import draw, report, write_csv
+from .analysis.rank_report import draw, table_of_ranks, write_csv
 from .analysis.token_moments import TAU, analyse, draw_blocks
 from .base.command_line import Parser, within
 from .base.errors import UsageError
@@ -116,7 +116,7 @@ def main():
             all_rows += [dict(checkpoint=name, **row) for row in rows]
             all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
             all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
-            print(report(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
+            print(table_of_ranks(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
         write_csv(os.path.join(folder, "mask_dimensions.csv"), all_dimensions)
         np.savez_compressed(os.path.join(folder, "spectra.npz"), **all_spectra)
         draw(os.path.join(folder, "ranks.png"), panels, args.tau[0])

@@ -55,7 +55,7 @@ def check_head(model, checkpoint):
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 
 
-def chunks(path, texts_of_a_line):
+def chunks_of_file(path, texts_of_a_line):
     """Yields lists of up to CHUNK_TEXTS lines of a file, each a list of one text or of two."""
     chunk = []
     size = os.path.getsize(path)
@@ -125,7 +125,7 @@ def main():
     texts_of_a_line = model.facts.texts
     count = 0
     with atomic_write(args.dest, new=True) as stream:
-        for chunk in chunks(args.texts, texts_of_a_line):
+        for chunk in chunks_of_file(args.texts, texts_of_a_line):
             columns = map(list, zip(*chunk))
             predictions = model.predict(*columns)
             if isinstance(predictions[0], list):

@@ -38,7 +38,11 @@ from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.huggingface.export import export
-from maelm_fairseq.huggingface.import_roberta import import_roberta, report, training_options
+from maelm_fairseq.huggingface.import_roberta import (
+    describe_import,
+    import_roberta,
+    training_options,
+)
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.further_options import parsed, refuse_own
@@ -92,7 +96,7 @@ def parse():
     return parser.parse_known_args()
 
 
-def measure(record, checkpoint, data, args, positions):
+def measure_checkpoint(record, checkpoint, data, args, positions):
     """The measurements of a checkpoint, {what: value}.
 
     They are kept in a JSON file, `record`, with what they were made from.
@@ -137,7 +141,7 @@ def held_out_lines(args, data):
     return lines
 
 
-def show(line):
+def show_measurements(line):
     """Prints a line of a program, whose errors are this one's."""
     print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)
 
@@ -150,12 +154,12 @@ def main():
         check_new(dest)
     if args.pairs is not None:
         args.pairs = read_pairs(args.pairs)
-    positions = check(args, extra)
+    positions = check_arguments(args, extra)
     jobs = Jobs().listen()
     log = work / "adapt.log"
 
     def execute(program, *command):
-        status = jobs.run([program, *command], log, show=show)
+        status = jobs.run([program, *command], log, show=show_measurements)
         if status:
             sys.exit(status)
 
@@ -164,7 +168,7 @@ def main():
         adapt(execute, args, extra, positions, dest, work)
 
 
-def check(args, extra):
+def check_arguments(args, extra):
     """Refuses what would fail later; returns the positions of the model."""
     from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
 
@@ -210,14 +214,14 @@ def adapt(execute, args, extra, positions, dest, work):
         source, cfg = import_roberta(
             args.model, data, imported, decoder_layers=0, extend_positions=args.extend_positions
         )
-        print(report(source, cfg, imported))
+        print(describe_import(source, cfg, imported))
         save_json(origin, record)
-    before = measure(work / "before.json", imported, data, args, positions)
+    before = measure_checkpoint(work / "before.json", imported, data, args, positions)
 
     save_dir = work / "checkpoints"
-    train(execute, args, extra, data, imported, save_dir)
+    train_adapted(execute, args, extra, data, imported, save_dir)
     best = save_dir / "checkpoint_best.pt"
-    after = measure(work / "after.json", best, data, args, positions)
+    after = measure_checkpoint(work / "after.json", best, data, args, positions)
     rows = [[quantity, before[quantity], after[quantity]] for quantity in before]
     table = markdown.table(["", "before", "after"], rows)
     with atomic_write(work / "adaptation.md") as stream:
@@ -257,7 +261,7 @@ def prepare(execute, args, data):
         raise
 
 
-def train(execute, args, extra, data, imported, save_dir):
+def train_adapted(execute, args, extra, data, imported, save_dir):
     """Continues the training of the imported checkpoint, or resumes it."""
     updates = args.max_update
     cfg = hub.from_pretrained(imported, data).model.cfg

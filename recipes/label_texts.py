@@ -21,12 +21,12 @@ from maelm_fairseq.base.files import atomic_write, check_new_file
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
-from maelm_fairseq.predict import check_head, check_texts, chunks, text_columns
+from maelm_fairseq.predict import check_head, check_texts, chunks_of_file, text_columns
 
 LEAST_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
 
 
-def of_encoder(model, texts, classes):
+def outputs_of_encoder(model, texts, classes):
     """The outputs of a fine-tuned encoder for n texts, tuples of one or two.
 
     Returns: (n, classes), or (n, 1) for values
@@ -50,8 +50,8 @@ def check_outputs(model, labelled, checkpoint):
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "
             "finetune_glue.sh has fine-tuned"
         )
-    found = described(facts.labels, facts.texts)
-    expected = described(labelled.classes, len(labelled.texts[0]))
+    found = what_is_predicted(facts.labels, facts.texts)
+    expected = what_is_predicted(labelled.classes, len(labelled.texts[0]))
     if found != expected:
         fix = "give the folder that it was fine-tuned on"
         raise UsageError(
@@ -60,7 +60,7 @@ def check_outputs(model, labelled, checkpoint):
         )
 
 
-def described(classes, texts):
+def what_is_predicted(classes, texts):
     """What is predicted of one text or of two, in words."""
     what = "values" if classes is None else f"the labels {', '.join(classes)}"
     return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
@@ -81,9 +81,9 @@ def label(labelled, texts, model=None):
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
         dev_texts = [labelled.texts[number] for number in dev]
-        encoder_dev_votes = of_encoder(model, dev_texts, labelled.classes)
+        encoder_dev_votes = outputs_of_encoder(model, dev_texts, labelled.classes)
         spreads = spread(encoder_dev_votes), spread(dev_votes)
-        encoder_votes = of_encoder(model, texts, labelled.classes)
+        encoder_votes = outputs_of_encoder(model, texts, labelled.classes)
         votes = together(encoder_votes, votes, spreads)
     answers = answer(votes).tolist()
     if labelled.classes is None:
@@ -119,7 +119,7 @@ def main():
         check_outputs(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
     columns = len(labelled.texts[0])
-    lines = itertools.chain.from_iterable(chunks(args.texts, columns))
+    lines = itertools.chain.from_iterable(chunks_of_file(args.texts, columns))
     texts = [tuple(line) for line in lines]
     if not texts:
         raise UsageError(f"{args.texts}: it is empty, expected a text in each line")

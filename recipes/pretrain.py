@@ -126,7 +126,7 @@ def settings(name):
     return cfg
 
 
-def options(cfg):
+def training_options(cfg):
     """Yields settings as options of fairseq-train."""
     for group, values in cfg.items():
         for field, value in values.items():
@@ -241,7 +241,7 @@ def fitting_batch(cfg, args, extra, sequences):
     asked["dataset"]["batch_size"] = UNSET
     asked["optimization"]["update_freq"] = [UNSET]
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
-    words = [str(sequences), args.data, *options(asked), *extra]
+    words = [str(sequences), args.data, *training_options(asked), *extra]
     done = subprocess.run([*program, *words], capture_output=True, text=True)
     if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
         return None
@@ -344,7 +344,7 @@ def machine_number(address, port, machines):
     return 0
 
 
-def check(args):
+def check_gpus_and_data(args):
     """Refuses GPUs and data that do not exist."""
     if args.gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -383,7 +383,7 @@ def main():
     extra = drop_replaced_groups(cfg, extra)
     update = fit_to_devices(cfg, args, extra)
     if not args.dry_run:
-        check(args)
+        check_gpus_and_data(args)
         os.makedirs(args.save_dir, exist_ok=True)
         if not args.gpus:
             print("training on the CPU: good enough for experiments, not for full-size pretraining")
@@ -392,7 +392,7 @@ def main():
         cfg["distributed_training"].update(rendezvous(args))
     for name in CLUSTER:
         os.environ.pop(name, None)
-    sys.argv = ["fairseq-train", args.data, *options(cfg), *extra]
+    sys.argv = ["fairseq-train", args.data, *training_options(cfg), *extra]
     if args.dry_run:
         print(shlex.join(sys.argv))
         return

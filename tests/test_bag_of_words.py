@@ -46,7 +46,9 @@ def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
 ])  # fmt: skip
 def test_little_to_learn_from_is_learned(texts, labels):
     rows = np.arange(len(texts))
-    predicted = bag_of_words.predict(bag_of_words.Counts(texts), np.array(labels), rows, rows)
+    predicted = bag_of_words.predict_with_bag(
+        bag_of_words.Counts(texts), np.array(labels), rows, rows
+    )
     assert len(predicted) == len(texts)
     assert np.isfinite(predicted).all()
     if len(set(zip(texts, labels))) == len(set(texts)) > 1:
@@ -59,9 +61,9 @@ def test_the_strength_of_regularisation_is_chosen_by_folds():
     x = bag_of_words.csr_matrix(rng.normal(size=(200, 50)))
     noise = rng.normal(size=200)
     signal = x.toarray() @ rng.normal(size=50)
-    assert bag_of_words.choose(x, noise).alpha == max(bag_of_words.BAG_STRENGTHS)
-    assert bag_of_words.choose(x, signal).alpha == min(bag_of_words.BAG_STRENGTHS)
-    assert bag_of_words.choose(x, (signal > 0).astype(int)).C > min(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words.train_best(x, noise).alpha == max(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words.train_best(x, signal).alpha == min(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words.train_best(x, (signal > 0).astype(int)).C > min(bag_of_words.BAG_STRENGTHS)
 
 
 def folder(path, dev, test=()):
@@ -75,7 +77,7 @@ def folder(path, dev, test=()):
 def test_one_example_has_a_score_without_an_error(tmp_path):
     test = [("x", "good"), ("bad", "bad"), ("y", " ")]
     labelled = bag_of_words.Labelled(folder(tmp_path, [("good film", "good")], test))
-    scores = bag_of_words.scores(labelled, bag_of_words.of_all(labelled))
+    scores = bag_of_words.scores_of_labelled(labelled, bag_of_words.of_all(labelled))
     of_dev, _, of_test, _ = sorted(scores, key=lambda score: (score.file, score.predictor))
     assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
     assert np.isnan(of_dev.error)

@@ -95,7 +95,7 @@ def test_a_model_has_the_singular_values_of_its_representations(
     expected = naive_representations(model, blocks)
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(token_moments, "BATCH_TOKENS", batch_tokens)
-        moments = token_moments.measure(model, blocks)
+        moments = token_moments.measure_moments(model, blocks)
         for family in token_moments.FAMILIES:
             assert moments.count(family) == expected[family].size(1)
             values = moments.singular_values(family)

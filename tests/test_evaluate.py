@@ -19,7 +19,7 @@ from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation import program as evaluate_program
 from maelm_fairseq.evaluation.outcomes import Records
-from maelm_fairseq.evaluation.probe_tasks import load_task
+from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.report import Report
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
@@ -139,13 +139,13 @@ def test_secondary_tables(evaluated):
 def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     folder, _, output = evaluated
     text = (folder / "out" / "evaluation.md").read_text()
-    task = load_task(str(folder / "labelled" / "kind"))
+    task = read_probe_task(str(folder / "labelled" / "kind"))
     counts = bag_of_words.Counts([(task_text,) for task_text in task.texts])
     correct = []
     for fold in range(5):
         train = np.flatnonzero(task.folds != fold)
         test = np.flatnonzero(task.folds == fold)
-        predicted = bag_of_words.predict(counts, task.targets, train, test)
+        predicted = bag_of_words.predict_with_bag(counts, task.targets, train, test)
         correct += list(predicted == task.targets[test])
     rows = rows_of(text, "Score")
     assert float(rows["bag of words"][0]) == pytest.approx(100 * np.mean(correct), abs=0.006)

@@ -13,7 +13,7 @@ from conftest import documents, refuses
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.evaluation import features, few_shot, probes
-from maelm_fairseq.evaluation.probe_tasks import Task, deal, identity, load_task
+from maelm_fairseq.evaluation.probe_tasks import Task, deal, identity, read_probe_task
 
 
 def write(folder, header, **splits):
@@ -59,7 +59,7 @@ def test_all_splits_are_read_together(tmp_path, capsys):
     of_a_text_that_is_there_already = (text.upper(), label)
     dev = [*rows[40:], of_a_rare_class, of_a_text_that_is_there_already]
     secret = [(f"a text {i}", "-1") for i in range(20)]
-    task = load_task(write(tmp_path, header, train=rows[:40], dev=dev, test=secret))
+    task = read_probe_task(write(tmp_path, header, train=rows[:40], dev=dev, test=secret))
     warning = f"{tmp_path}/test.tsv: no labels, or the same everywhere: left out"
     assert warning in capsys.readouterr().err
     assert task.texts == [text for text, _ in rows]
@@ -72,9 +72,9 @@ def test_all_splits_are_read_together(tmp_path, capsys):
 def test_folds_depend_on_texts_alone(tmp_path):
     header = ("label", "sentence")
     rows = [(label, text) for text, label, _ in examples(203, 2)]
-    first = load_task(write(tmp_path / "a", header, train=rows[:100], dev=rows[100:]))
+    first = read_probe_task(write(tmp_path / "a", header, train=rows[:100], dev=rows[100:]))
     shuffled = random.Random(1).sample(rows, len(rows))
-    second = load_task(write(tmp_path / "b", header, train=shuffled[:9], dev=shuffled[9:]))
+    second = read_probe_task(write(tmp_path / "b", header, train=shuffled[:9], dev=shuffled[9:]))
     assert dict(zip(first.texts, first.folds)) == dict(zip(second.texts, second.folds))
     for target in [0, 1]:
         counts = np.bincount(first.folds[first.targets == target])
@@ -90,7 +90,7 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
     for i, (text, _, _) in enumerate(examples(63, 6)):
         rows += [(f"{text} {label}", str(i), label) for label in ["right", "wrong"]]
     header = ("sentence", "pair", "label")
-    task = load_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]))
+    task = read_probe_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]))
     assert (task.folds[::2] == task.folds[1::2]).all()
     assert np.ptp(np.bincount(task.folds)) <= 2
 
@@ -99,50 +99,52 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
         grouped = [(text, str(i // size), label) for i, (text, _, label) in enumerate(rows[:60])]
         return write(tmp_path / str(size), header, train=grouped[:-2], dev=grouped[-2:])
 
-    assert sorted(np.bincount(load_task(groups_of(5)).folds)) == [10, 10, 10, 15, 15]
+    assert sorted(np.bincount(read_probe_task(groups_of(5)).folds)) == [10, 10, 10, 15, 15]
     message = "0 usable examples of 60, .* same value in a column pair count as one"
-    refuses(message, load_task, groups_of(13))
+    refuses(message, read_probe_task, groups_of(13))
 
 
 def test_values_are_spread_over_folds(tmp_path, capsys):
     rows = [(text, value) for text, _, value in examples(200, 3)]
     header = ("sentence", "label")
-    task = load_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]), regression=True)
+    task = read_probe_task(write(tmp_path, header, train=rows[:-2], dev=rows[-2:]), regression=True)
     assert task.labels is None
     assert task.metric == "100 x Pearson"
     np.testing.assert_allclose(task.targets, stats.zscore([float(value) for _, value in rows]))
     seconds = [(text, f"{1.7e9 + 60 * float(value)}") for text, value in rows]
     in_seconds = write(tmp_path / "units", header, train=seconds[:-2], dev=seconds[-2:])
-    same_task = load_task(in_seconds, regression=True)
+    same_task = read_probe_task(in_seconds, regression=True)
     np.testing.assert_allclose(same_task.targets, task.targets, atol=1e-6)
     means = [task.targets[task.folds == fold].mean() for fold in range(5)]
     at_random = np.std(task.targets) / np.sqrt(40)
     assert np.std(means) < 0.3 * at_random
-    refuses("usable examples", load_task, tmp_path)
+    refuses("usable examples", read_probe_task, tmp_path)
     assert "all labels are numbers: to predict values, add --regression" in capsys.readouterr().err
 
 
 def test_pairs_and_what_is_wrong(tmp_path):
     header = ("sentence1", "sentence2", "label")
     rows = [(text, text[::-1], label) for text, label, _ in examples(50, 4)]
-    task = load_task(write(tmp_path / "pairs", header, train=rows[:-2], dev=rows[-2:]))
+    task = read_probe_task(write(tmp_path / "pairs", header, train=rows[:-2], dev=rows[-2:]))
     assert task.texts[0] == rows[0][:2]
     # Pairs that differ only in where the first sentence ends.
     words = []
     for i in range(20):
         words += [("a", f"b c {i}", "x"), ("a b", f"c {i}", "y")]
     blank = [(*row[:2], "") for row in rows[:9]]  # A test file may be like this.
-    task = load_task(write(tmp_path / "words", header, train=words, dev=words[:1], test=blank))
+    task = read_probe_task(
+        write(tmp_path / "words", header, train=words, dev=words[:1], test=blank)
+    )
     assert len(task.texts) == 40
     assert task.dropped == 1
     refuses(
         "0 usable examples",
-        load_task,
+        read_probe_task,
         write(tmp_path / "few", header, train=rows[:2], dev=rows[:2]),
     )
     refuses(
         "as line 2: the label is '.*', expected a number",
-        load_task,
+        read_probe_task,
         tmp_path / "pairs",
         regression=True,
     )
@@ -270,7 +272,7 @@ def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_w
 
 
 def test_few_shot_scores_of_all_repeats():
-    scores = few_shot.few_shot(*made_up(0, count=150), 3)
+    scores = few_shot.score_few_shot_probes(*made_up(0, count=150), 3)
     assert scores.shape == (3, 3)
     assert scores[2].mean() > scores[0].mean()  # The last are from more examples.
 

@@ -49,11 +49,11 @@ def page(tmp_path):
 
     Two seeds of an encoder are right for 6 and for 8 of the examples.
     """
-    small.save(tmp_path / "yardsticks.npz", yardsticks())
+    small.save_arrays(tmp_path / "yardsticks.npz", yardsticks())
     for seed, right in [(1, 6), (2, 8)]:
         arrays = answers(right)
         arrays["pairs"] = np.array([2, 2, 2, 0], np.int8)
-        small.save(tmp_path / f"small-{seed}.npz", arrays)
+        small.save_arrays(tmp_path / f"small-{seed}.npz", arrays)
         table = pd.DataFrame(records(seed), columns=measure.RECORD_COLUMNS)
         table.to_csv(tmp_path / f"small-{seed}.csv", index=False)
     return small_page.Page(tmp_path)
@@ -142,7 +142,7 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
             arrays = answers(right)
             third_pair = 0 if variant == "mae_lm" else 2
             arrays["pairs"] = np.array([2, 2, third_pair, seed - 1], np.int8)
-            small.save(tmp_path / f"{variant}-{seed}.npz", arrays)
+            small.save_arrays(tmp_path / f"{variant}-{seed}.npz", arrays)
     page = small_page.Page(tmp_path)
     row = f"{small.VARIANT_TITLES['mae_lm']}, minus: {small.VARIANT_TITLES['all_masks']}"
     *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))

@@ -15,9 +15,9 @@ from classifier import (
     READ_MEAN,
     Classifier,
     Settings,
-    predict,
+    predict_outputs,
     rate,
-    train,
+    train_classifier,
 )
 from maelm_fairseq.evaluation import votes
 from maelm_fairseq.vocabulary import read_vocabulary
@@ -65,13 +65,13 @@ def test_the_loop_learns(trial, classifier):
     torch.manual_seed(1)
     model = classifier(lr=3e-3, epochs=8, averaged=0.2)
     before = scored(model, trial)
-    train(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
+    train_classifier(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
     assert scored(model, trial) > before + 10
 
 
 def scored(model, trial):
-    outputs = predict(model, trial.examples, trial.scored)
-    return tuning.score(votes.answer(outputs), trial)
+    outputs = predict_outputs(model, trial.examples, trial.scored)
+    return tuning.score_of_part(votes.answer(outputs), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):
@@ -141,9 +141,9 @@ def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
         rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
         rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
         rows.append([encoder, seed, unfinished, NATURAL[0], "accuracy", 99])
-        tuning.write(tmp_path / f"{encoder}-{seed}.csv", rows)
+        tuning.write_trials(tmp_path / f"{encoder}-{seed}.csv", rows)
     rows = [[votes.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
-    tuning.write(tmp_path / "bag_of_words.csv", rows)
+    tuning.write_trials(tmp_path / "bag_of_words.csv", rows)
     page = tuning.Page(tmp_path)
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7
     assert cells(page.defaults(), votes.BAG_OF_WORDS) == ["80.00"] * 7

@@ -49,7 +49,7 @@ def write_csv(path, rows):
         table.writerows(rows)
 
 
-def report(name, rows, dimensions, tau):
+def table_of_ranks(name, rows, dimensions, tau):
     """One model's table for the terminal."""
     tokens = {row["family"]: row["tokens"] for row in rows}
     masked = f"{tokens['mask_tokens']:,} of which [MASK] replaces"

@@ -132,7 +132,7 @@ def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
 
 
 @torch.no_grad()
-def measure(model, blocks, progress=None):
+def measure_moments(model, blocks, progress=None):
     """Runs an encoder over blocks of text, without and with [MASK].
 
     Args:
@@ -195,14 +195,14 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
     """Computes everything that the program writes about one model.
 
     Args:
-        model, blocks, progress: as for `measure`
+        model, blocks, progress: as for `measure_moments`
         taus: of the effective rank
     Returns:
         ranks: list of dicts: layer, family, tau, tokens, rank
         dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)
         spectra: {family: float64 (D, C) singular values}
     """
-    moments = measure(model, blocks, progress)
+    moments = measure_moments(model, blocks, progress)
     rows = []
     dimensions = []
     for tau in taus:

@@ -9,7 +9,7 @@ from ..base.files import atomic_write
 from ..base.opening import opened
 
 
-def save(state, path, new=False):
+def save_state(state, path, new=False):
     """Writes a checkpoint, which gets its name when it is complete and on the disk.
 
     A `new` one replaces no file. Options that fairseq keeps in a Namespace become a dict.

@@ -77,7 +77,7 @@ class Counts:
         return hstack(weighted).tocsr()
 
 
-def choose(x, targets):
+def train_best(x, targets):
     """Trains a linear model, with the strength of regularisation that folds choose.
 
     Args:
@@ -109,7 +109,7 @@ def choose(x, targets):
 
 
 def outputs(model, x):
-    """How strongly a model of `choose` votes for each class, or the values that it predicts.
+    """How strongly a model of `train_best` votes for each class, or the values that it predicts.
 
     Returns: (n, classes), or (n, 1)
     """
@@ -126,18 +126,18 @@ def vote(counts, targets, rows, rest):
 
     Args:
         counts: `Counts`
-        targets: as for `choose`, of the training examples or more
+        targets: as for `train_best`, of the training examples or more
         rows, rest: numbers of the training examples, and of the others
     Returns: `outputs` for the others
     """
     x = counts.weights(rows)
-    return outputs(choose(x[rows], targets[rows]), x[rest])
+    return outputs(train_best(x[rows], targets[rows]), x[rest])
 
 
-def predict(counts, targets, rows, rest):
+def predict_with_bag(counts, targets, rows, rest):
     """What a bag of words predicts for examples, after training on others; see `vote`."""
     x = counts.weights(rows)
-    return choose(x[rows], targets[rows]).predict(x[rest])
+    return train_best(x[rows], targets[rows]).predict(x[rest])
 
 
 def most_frequent(targets, rows, rest):
@@ -162,7 +162,7 @@ class Labelled:
     """
 
     def __init__(self, folder, regression=False):
-        train, scored = read_tables(folder, regression)
+        train, scored = read_training_and_scored_files(folder, regression)
         self.texts = []
         labels = []
         self.train = self._add(train, labels)
@@ -198,7 +198,7 @@ class Labelled:
         return np.arange(len(self.train), len(self.texts))
 
 
-def read_tables(folder, regression):
+def read_training_and_scored_files(folder, regression):
     """Reads the training file of a folder, and the files that are scored.
 
     Returns: `labelled_files.Table`, {name: Table}
@@ -227,17 +227,18 @@ def of_all(labelled):
     return of_predictors
 
 
-def scores(labelled, found) -> List[Score]:
+def scores_of_labelled(labelled, found) -> List[Score]:
     """The scores of outputs, {predictor: array} as from `of_all`, on every file that has labels."""
     rows = []
     for name, numbers in labelled.files.items():
         for predictor, values in found.items():
             answers = answer(values[numbers - len(labelled.train)])
-            rows += score(predictor, name, labelled.metrics, labelled.targets[numbers], answers)
+            targets = labelled.targets[numbers]
+            rows += scores_of_file(predictor, name, labelled.metrics, targets, answers)
     return rows
 
 
-def score(predictor, file, metrics, targets, predicted):
+def scores_of_file(predictor, file, metrics, targets, predicted):
     """A `Score` for each of the metrics, if there is an example.
 
     Args:
@@ -277,7 +278,7 @@ def main():
         check_new_file(args.dest)
     labelled = Labelled(args.labelled, args.regression)
     of_predictors = of_all(labelled)
-    rows = scores(labelled, of_predictors)
+    rows = scores_of_labelled(labelled, of_predictors)
     print("± is the standard error over examples")
     for row in rows:
         print(f"{row.predictor}, {row.metric} on {row.file}: {row.value:.2f} ± {row.error:.2f}")

@@ -29,7 +29,7 @@ def compute(model, texts):
     Returns:
         dict of float32 (L + 1, N, C): "mean", the mean of all tokens but `<s>`, and "first", `<s>`
     """
-    tokens = encode(model, texts)
+    tokens = encode_texts(model, texts)
     features = {}
     progress = tqdm(total=len(tokens), desc="features", unit="text", leave=False, disable=None)
     for rows, padding, hidden in model.layers(tokens):
@@ -46,7 +46,7 @@ def compute(model, texts):
     return features
 
 
-def encode(model, texts):
+def encode_texts(model, texts):
     """The tokens of N texts or pairs, cut to the positions of the model: int64 (N, T), padded."""
     positions = model.model.max_positions()
     encoded = []

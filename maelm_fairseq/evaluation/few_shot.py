@@ -65,10 +65,10 @@ def one_repeat(layers, task, shots, repeat):
     probed = [probes.fit(x[rows], task.targets[rows]) for x in layers]
     chosen = min(range(len(layers)), key=lambda layer: probed[layer][1])
     predict, _ = probed[chosen]
-    return probes.score(predict(layers[chosen][rest]), task.targets[rest])
+    return probes.score_of_answers(predict(layers[chosen][rest]), task.targets[rest])
 
 
-def few_shot(layers, task, repeats):
+def score_few_shot_probes(layers, task, repeats):
     """The scores of all repeats, (SHOTS, repeats), of a task that `has_few_shot`."""
     scores = []
     for shots in SHOTS:

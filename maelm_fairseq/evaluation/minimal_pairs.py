@@ -13,7 +13,7 @@ BOOTSTRAP_DRAWS = 1000  # of the bootstrap
 
 
 def decide(model, pairs):
-    """How each pair is decided by the bits of its sentences, as `compare` says; float64 (N,).
+    """How each pair is decided by the bits of its sentences: `decide_by_bits`, float64 (N,).
 
     Args:
         model: `hub.MaeLm`
@@ -33,10 +33,10 @@ def decide(model, pairs):
     if not np.isfinite(bits).all():
         fault = "the model's bits are no numbers: its training diverged"
         raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
-    return compare(*bits)
+    return decide_by_bits(*bits)
 
 
-def compare(good, bad):
+def decide_by_bits(good, bad):
     """Decides pairs by the bits of their sentences, (N,): 1 right, 0 wrong, 0.5 if equal."""
     are_equal = np.isclose(good, bad, rtol=1e-6)  # different batches are rounded differently
     return np.where(are_equal, 0.5, good < bad)
@@ -52,15 +52,15 @@ def shares(decisions, groups):
 
     Where groups are paradigms, TERM/UID, each TERM is also a group, followed by its paradigms.
     """
-    parts = means(decisions, groups)
+    parts = means_by_name(decisions, groups)
     if are_paradigms(groups):
         terms = [group.partition("/")[0] for group in groups]
-        parts.update(means(decisions, np.array(terms)))
+        parts.update(means_by_name(decisions, np.array(terms)))
         parts = dict(sorted(parts.items(), key=lambda part: part[0].partition("/")))
     return 100 * float(decisions.mean()), parts
 
 
-def means(decisions, names):
+def means_by_name(decisions, names):
     """{name: the percentage of right decisions of its pairs}, by names (N,), without empty ones."""
     named = (name for name in np.unique(names) if name)
     return {str(name): 100 * float(decisions[names == name].mean()) for name in named}

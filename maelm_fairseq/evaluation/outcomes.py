@@ -25,7 +25,7 @@ from ..base.files import atomic_write
 from ..base.opening import opened, reading
 from .few_shot import SHOTS
 from .minimal_pairs import shares
-from .probes import score
+from .probes import score_of_answers
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # layers of the table, besides their numbers
@@ -137,7 +137,7 @@ class Records:
             if len(array) > 1:
                 layers = [*range(len(array)), *layers]
             for layer in layers:
-                yield name, layer, score(self.answers(task, name, layer), targets)
+                yield name, layer, score_of_answers(self.answers(task, name, layer), targets)
 
 
 def record_files(folder):

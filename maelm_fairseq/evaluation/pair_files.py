@@ -65,7 +65,7 @@ def read_pairs(path):
         name = os.path.splitext(name.removesuffix(".gz"))[0]
         files = [path]
         digest = sha256(path)
-    rows = [row for file in files for row in read_file(file)]
+    rows = [row for file in files for row in read_pair_file(file)]
     places, good, bad, groups = map(list, zip(*rows))
     return Pairs(name, digest, places, good, bad, np.array(groups))
 
@@ -87,13 +87,13 @@ def json_lines_files(folder):
     return [os.path.join(folder, name) for name in names]
 
 
-def read_file(path):
+def read_pair_file(path):
     """The pairs of one file: a list of (place, good, bad, group)."""
     if is_json_lines(path):
         rows = list(read_json_lines(path))
         expected = "an object with a pair on each line"
     else:
-        rows = list(read_table(path))
+        rows = list(read_pair_table(path))
         expected = "a header and a line for each"
     if not rows:
         fault = f"found no pairs, expected {expected}"
@@ -120,7 +120,7 @@ def read_json_lines(path):
         yield place, good, bad, f"{term}/{paradigm}"
 
 
-def read_table(path):
+def read_pair_table(path):
     """Yields (place, good, bad, group) of each line after the header that is not empty."""
     for number, line in read_lines(path):
         cells = line.split("\t")

@@ -98,13 +98,13 @@ def deal(targets, ids):
     return dealt[places]
 
 
-def load_task(folder, regression=False):
+def read_probe_task(folder, regression=False):
     """Reads a task: all its labelled files together; see `maelm_fairseq.finetuning.labelled_files`.
 
     Raises:
         UsageError: a file cannot be read, or too few examples are left
     """
-    tables = read_tables(folder, regression)
+    tables = tables_with_labels(folder, regression)
     examples = different_examples(tables)
     labels = None
     if tables[0].form.is_regression:
@@ -132,7 +132,7 @@ def load_task(folder, regression=False):
     return Task(name, texts, labels, targets, ids, deal(targets, ids), rows - len(examples))
 
 
-def read_tables(folder, regression):
+def tables_with_labels(folder, regression):
     """The `labelled_files.Table` of each file of a task that has labels."""
     tables = []
     for split in ["train", "valid", "valid1", "test"]:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 RIDGE_STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
-def score(answers, targets):
+def score_of_answers(answers, targets):
     """The accuracy in percent where targets are integers, else 100 times Pearson's correlation.
 
     The correlation of constants counts as 0.

@@ -39,15 +39,14 @@ from ..base.typed_values import shown
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import SENTENCE_FILES, find_file
 from .features import Encoder, compute
-from .few_shot import REPEATS, SHOTS, few_shot, has_few_shot, most_shots
+from .few_shot import REPEATS, SHOTS, has_few_shot, most_shots, score_few_shot_probes
 from .minimal_pairs import decide
 from .outcomes import GROUPS, PAIRS, SCORE_COLUMNS, TEXT_FEATURE, Records, all_scores, record_files
 from .pair_files import read_pairs
-from .probe_tasks import PRIMARY_TASKS, SECONDARY, load_task
-from .probes import RIDGE_STRENGTHS, probe, score
+from .probe_tasks import PRIMARY_TASKS, SECONDARY, read_probe_task
+from .probes import RIDGE_STRENGTHS, probe, score_of_answers
 from .report import Report, models_of_arm
-from .yardsticks import YARDSTICKS
-from .yardsticks import measure as measure_yardsticks
+from .yardsticks import YARDSTICKS, record_yardsticks
 
 SCORES_FILE = "scores.csv"  # of all models in a folder
 TABLES_FILE = "evaluation.md"  # of the models and tasks of a command
@@ -197,11 +196,13 @@ def load_tasks(args):
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
     tasks = []
     for name in args.tasks:
-        tasks.append(load_task(os.path.join(folder, name), regression=name in args.regression))
+        tasks.append(
+            read_probe_task(os.path.join(folder, name), regression=name in args.regression)
+        )
     return tasks
 
 
-def measure(records, encoder, task, repeats, side_by_side):
+def record_probes(records, encoder, task, repeats, side_by_side):
     """Probes the frozen features of an encoder on a task, unless that is recorded.
 
     `repeats` are those of few-shot probes.
@@ -216,7 +217,7 @@ def measure(records, encoder, task, repeats, side_by_side):
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
-            arrays = {name: few_shot(features["mean"], task, repeats)}
+            arrays = {name: score_few_shot_probes(features["mean"], task, repeats)}
         elif name == "side_by_side":
             side_by_side_layers = np.concatenate(features["mean"][1:], axis=-1)
             arrays = {name: probe(side_by_side_layers[None], task)["answers"]}
@@ -227,7 +228,7 @@ def measure(records, encoder, task, repeats, side_by_side):
         records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
-def heading(args, tasks, secondary):
+def tables_heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
     # Names of files can be any bytes.
     words = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]
@@ -264,14 +265,14 @@ def evaluate(args):
     records = {name: Records(record_file(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
-        measure(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
+        record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
         layers = layers_in_words(records[name].arrays[f"{task.name}/mean/layers"])
         tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
     yardsticks = {}
     if tasks:
         yardsticks = {name: Records(record_file(args, name), name) for name in YARDSTICKS}
     for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
-        measure_yardsticks(yardsticks, task, args.few_shot_repeats)
+        record_yardsticks(yardsticks, task, args.few_shot_repeats)
         for record in yardsticks.values():
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
@@ -284,7 +285,7 @@ def evaluate(args):
 
 def score_in_words(record, task, feature):
     """The score of a recorded predictor, with the names of predictor, task and metric."""
-    value = score(record.answers(task.name, feature), task.targets)
+    value = score_of_answers(record.answers(task.name, feature), task.targets)
     return f"{record.model}, {task.name}: {task.metric} {value:.2f}"
 
 
@@ -309,7 +310,7 @@ def write_tables(args, tasks, records, yardsticks):
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES_FILE)
     with atomic_write(path) as stream:
-        described = heading(args, tasks, secondary)
+        described = tables_heading(args, tasks, secondary)
         stream.write(f"{FIRST_LINES[TABLES_FILE]}\n{described}\n{report.text(args.compare)}")
     for arms in args.compare:
         estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]

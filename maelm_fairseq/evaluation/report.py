@@ -10,7 +10,7 @@ from ..base.errors import UsageError
 from ..base.markdown import table
 from .minimal_pairs import interval, is_over_paradigms, shares
 from .outcomes import CHOSEN_LAYER, GROUPS, LAST_LAYER, PAIRS, TEXT_FEATURE
-from .probes import score
+from .probes import score_of_answers
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 BOOTSTRAP_DRAWS = 1000  # of the bootstrap
@@ -234,7 +234,7 @@ def bootstrap_error(ours, theirs, task, feature, layer):
     differences = []
     for _ in range(BOOTSTRAP_DRAWS):
         rows = rng.integers(len(targets), size=len(targets))
-        our_score = score(our_answers[rows], targets[rows])
-        their_score = score(their_answers[rows], targets[rows])
+        our_score = score_of_answers(our_answers[rows], targets[rows])
+        their_score = score_of_answers(their_answers[rows], targets[rows])
         differences.append(our_score - their_score)
     return np.std(differences)

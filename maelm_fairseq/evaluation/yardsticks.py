@@ -8,10 +8,10 @@ Letters in shapes: N examples.
 
 import numpy as np
 
-from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict
+from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict_with_bag
 from .few_shot import SHOTS, has_few_shot, training_examples
 from .outcomes import TEXT_FEATURE
-from .probes import score
+from .probes import score_of_answers
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
@@ -27,15 +27,15 @@ def by_folds(task, predict):
     return predicted
 
 
-def few_shot(counts, task, repeats):
-    """The scores of bags of words, (SHOTS, repeats), on the examples of `few_shot.few_shot`."""
+def score_few_shot_bags(counts, task, repeats):
+    """The scores of bags of words, (SHOTS, repeats), on the examples of `score_few_shot_probes`."""
     scores = np.empty((len(SHOTS), repeats), np.float32)
     for i, shots in enumerate(SHOTS):
         for repeat in range(repeats):
             rows = training_examples(task, shots, repeat)
             rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-            answers = predict(counts, task.targets, rows, rest)
-            scores[i, repeat] = score(answers, task.targets[rest])
+            answers = predict_with_bag(counts, task.targets, rows, rest)
+            scores[i, repeat] = score_of_answers(answers, task.targets[rest])
     return scores
 
 
@@ -46,7 +46,7 @@ def constant(task):
     return by_folds(task, lambda rows, rest: most_frequent(task.targets, rows, rest))
 
 
-def measure(records, task, repeats):
+def record_yardsticks(records, task, repeats):
     """Records how both do on a task, unless that is recorded.
 
     A record that was made from other texts or repetitions is replaced.
@@ -73,8 +73,10 @@ def measure(records, task, repeats):
     counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
     for name in missing:
         if name == TEXT_FEATURE:
-            answers = by_folds(task, lambda rows, rest: predict(counts, task.targets, rows, rest))
+            answers = by_folds(
+                task, lambda rows, rest: predict_with_bag(counts, task.targets, rows, rest)
+            )
             array = answers[None]
         else:
-            array = few_shot(counts, task, repeats)
+            array = score_few_shot_bags(counts, task, repeats)
         bag.write(task.name, name, origins[name], {**shared, name: array})

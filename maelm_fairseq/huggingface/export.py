@@ -97,7 +97,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
     kind = _kind(model, layout, module, facts)
     config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)
-    tensors, left = weights.convert(model, layout, kind, head)
+    tensors, left = weights.weights_for_transformers(model, layout, kind, head)
 
     with place as folder:
         _write_model(folder, config, tensors, layout)

@@ -26,7 +26,7 @@ from ..base.errors import UsageError
 from ..base.files import check_new
 from ..base.running import run
 from ..base.settings import option
-from ..checkpoints.writing import save
+from ..checkpoints.writing import save_state
 from ..config import MaeLmConfig, check_sizes
 from ..model import MaeLmModel
 from ..vocabulary import FINGERPRINT, fingerprint, read_vocabulary
@@ -84,7 +84,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     dictionary = matched_vocabulary(source, data)
     state = build_state(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
-    save(state, dest, new=True)
+    save_state(state, dest, new=True)
     return source, cfg
 
 
@@ -182,7 +182,7 @@ def training_options(cfg, dest):
     return [*options, "--finetune-from-model", dest]
 
 
-def report(source, cfg, dest):
+def describe_import(source, cfg, dest):
     """What is as in the source, what is new and what was left out, in two lines."""
     exact = ["the encoder"]
     new = []
@@ -204,7 +204,7 @@ def report(source, cfg, dest):
 def main():
     args = vars(parse_args())
     source, cfg = import_roberta(**args)
-    print(report(source, cfg, args["dest"]))
+    print(describe_import(source, cfg, args["dest"]))
     print("continue with this command, and the options for optimizer, batches and --save-dir:")
     options = training_options(cfg, args["dest"])
     print(shlex.join(["fairseq-train", os.path.abspath(args["data"]), *options]))

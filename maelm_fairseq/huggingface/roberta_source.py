@@ -81,7 +81,8 @@ def read_source(folder):
     for name, value in read_weights(folder).items():
         raw[str(name).removeprefix("roberta.")] = value
     is_camembert = config.get("bos_token_id") == CAMEMBERT_ROWS[0]
-    weights, dropped = convert(path, raw, CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS)
+    special_rows = CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS
+    weights, dropped = weights_under_our_names(path, raw, special_rows)
     cfg = vars(model_configuration(weights, {}, path))
     sizes = {theirs: cfg[ours] for ours, theirs in SIZES.items()}
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
@@ -146,7 +147,7 @@ def check_options(path, options, expected, model):
             )
 
 
-def convert(path, weights, special_rows):
+def weights_under_our_names(path, weights, special_rows):
     """Weights under our names.
 
     Args:

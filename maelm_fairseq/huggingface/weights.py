@@ -113,7 +113,7 @@ def base_prefix(layout, kind):
 def stock_modules(layout, kind, layers, head=None):
     """The modules of encoder and head that are a weight and a bias, in our model and in theirs.
 
-    The arguments are as for `convert`.
+    The arguments are as for `weights_for_transformers`.
 
     Returns: {our name: list of theirs}; where they have several, ours has their rows one after the
         other
@@ -133,7 +133,7 @@ def stock_modules(layout, kind, layers, head=None):
     return modules
 
 
-def convert(model, layout, kind, head=None):
+def weights_for_transformers(model, layout, kind, head=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:

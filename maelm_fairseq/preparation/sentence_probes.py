@@ -121,9 +121,8 @@ def agreement(sentences):
     """Yields (sentence, label, original sentence).
 
     Of each of AGREEMENT_PAIRS pairs the first is the original, the second has a word that does not
-    agree.
-    Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence is in
-    one pair at most.
+    agree. Demonstratives and verbs, the rarer two, have up to a third of the pairs each. A sentence
+    is in one pair at most.
     """
     pairs = {other_demonstrative: [], other_verb: [], other_article: []}
     most = AGREEMENT_PAIRS // 3

@@ -73,7 +73,7 @@ def needed_at_most(cfg, vocabulary, batch):
     return most if is_half_precision else 2 * most
 
 
-def choose(cfg, vocabulary, memory, sequences):
+def choose_batch_size(cfg, vocabulary, memory, sequences):
     """The largest power of two that divides `sequences` and fits `memory`, in bytes.
 
     It is 1 if none fits, and None where the configuration of fairseq says the batch itself.
@@ -117,7 +117,7 @@ def main():
 
     cfg = convert_namespace_to_omegaconf(parsed(words))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
-    batch = choose(cfg, vocabulary, memory, int(sequences))
+    batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))
     if batch is not None:
         needed = needed_at_most(cfg, vocabulary, batch)
         print(batch, f"{needed / GIB:.0f} of {memory / GIB:.0f} GiB")

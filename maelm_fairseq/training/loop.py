@@ -85,7 +85,7 @@ def finish_last_update(program, cfg, trainer, task, epoch_itr):
     try:
         losses = program.validate(cfg, trainer, task, epoch_itr, subsets)
     except stopping.StopRequested:
-        stop(cfg.checkpoint, update)
+        stop_with_checkpoint(cfg.checkpoint, update)
     stops_early = program.should_stop_early(cfg, losses[0])
     return losses, is_over or stops_early
 
@@ -127,11 +127,11 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
             epoch_itr.validation_due = True
     if stopping.Process.agreed:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        stop(cfg.checkpoint, update)
+        stop_with_checkpoint(cfg.checkpoint, update)
     return losses_and_end
 
 
-def stop(cfg, update):
+def stop_with_checkpoint(cfg, update):
     """Ends this process, after a request and a checkpoint.
 
     `cfg` are fairseq's options of checkpoints.

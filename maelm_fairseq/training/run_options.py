@@ -26,7 +26,7 @@ LEAST_OF_OPTION = {name: least for least, names in AT_LEAST.items() for name in 
 LARGEST = 1e300  # of numbers that need not be whole
 
 
-def check(cfg, on_cpu):
+def check_run_options(cfg, on_cpu):
     """Refuses options with which nothing would be trained, or nothing on a CPU.
 
     Args:
@@ -49,7 +49,7 @@ def check(cfg, on_cpu):
     sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, optimizer]
     for section in sections:
         for name, given in section.items():
-            check_numbers(name, given)
+            check_range(name, given)
     betas(optimizer.get("adam_betas", (0.9, 0.98)))
     check_rates(cfg.optimization, schedule)
     if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
@@ -58,7 +58,7 @@ def check(cfg, on_cpu):
         )
 
 
-def check_numbers(name, given):
+def check_range(name, given):
     """Refuses the value of an option if it is a number, or a list with one, out of range."""
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:

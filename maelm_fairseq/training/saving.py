@@ -68,7 +68,7 @@ def torch_persistent_save(original, state, filename, async_write=False):
         return
     if current.patience:
         state["extra_state"]["early_stopping"] = dict(current.patience)
-    writing.save(state, current.saving_last or filename)
+    writing.save_state(state, current.saving_last or filename)
     if current.saving_last and filename != current.saving_last:
         writing.copy(current.saving_last, filename)
 

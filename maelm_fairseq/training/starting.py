@@ -58,7 +58,7 @@ def add_defaults(original, cfg):
         return
     forget_earlier_run()
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-    run_options.check(cfg, on_cpu)
+    run_options.check_run_options(cfg, on_cpu)
     is_master = distributed_utils.is_master(cfg.distributed_training)
     stopping.handle_signals(announce=is_master)
     if on_cpu:
