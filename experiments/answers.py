@@ -28,7 +28,7 @@ def answers_of_encoder(checkpoint, folder, data):
     outputs = []
     for split in SPLITS:
         answers = predict(task, model, split)
-        outputs += [answers[number] for number in sorted(answers)]
+        outputs += [answers[index] for index in sorted(answers)]
     return np.array(outputs, np.float32).reshape(len(outputs), -1)
 
 

@@ -44,7 +44,7 @@ class Examples:
 
     Args:
         texts: N strings
-        targets: (N,), numbers of classes, or values
+        targets: (N,), indices of classes, or values
         tokenizer: `subwords.Subwords`
         positions: how many the encoder has; longer sentences are cut
     """
@@ -61,7 +61,7 @@ class Examples:
             self.outputs = int(targets.max()) + 1
 
     def batches(self, rows, size, rng=None):
-        """Batches of the sentences with numbers `rows`, of similar length.
+        """Batches of the sentences with indices `rows`, of similar length.
 
         They are in random order if `rng` is given.
         """
@@ -142,31 +142,31 @@ def rate(update, updates, warmup):
 
 
 def padded(examples, rows, pad):
-    """The tokens of the sentences with numbers `rows`, (B, T)."""
+    """The tokens of the sentences with indices `rows`, (B, T)."""
     return pad_sequence([examples.tokens[row] for row in rows], True, pad)
 
 
 def loss_of(output, examples, rows, settings):
-    """The mean loss of outputs for the sentences with numbers `rows`."""
+    """The mean loss of outputs for the sentences with indices `rows`."""
     target = torch.from_numpy(examples.targets[rows])
     if examples.is_regression:
         return F.mse_loss(output[:, 0], target.float())
     return F.cross_entropy(output, target, label_smoothing=settings.smoothing)
 
 
-def train_classifier(model, examples, numbers, settings, rng):
-    """Fine-tunes a classifier on the `Examples` with these numbers, in place."""
+def train_classifier(model, examples, indices, settings, rng):
+    """Fine-tunes a classifier on the `Examples` with these indices, in place."""
     groups = []
     for relative, weights in model.groups().items():
         groups.append({"params": weights, "relative": relative})
     decay = settings.weight_decay
     optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, decay, fused=True)
-    updates = settings.epochs * math.ceil(len(numbers) / settings.batch)
+    updates = settings.epochs * math.ceil(len(indices) / settings.batch)
     average = AveragedModel(model)
     update = 0
     model.train()
     for _ in range(settings.epochs):
-        for rows in examples.batches(numbers, settings.batch, rng):
+        for rows in examples.batches(indices, settings.batch, rng):
             output = model(padded(examples, rows, model.pad))
             loss = loss_of(output, examples, rows, settings)
             share = rate(update, updates, settings.warmup)
@@ -183,10 +183,10 @@ def train_classifier(model, examples, numbers, settings, rng):
 
 
 @torch.no_grad()
-def predict_outputs(model, examples, numbers):
-    """The outputs for the n `Examples` with these numbers, (n, outputs)."""
+def predict_outputs(model, examples, indices):
+    """The outputs for the n `Examples` with these indices, (n, outputs)."""
     model.eval()
     outputs = np.empty((len(examples.targets), examples.outputs))
-    for rows in examples.batches(numbers, 64):
+    for rows in examples.batches(indices, 64):
         outputs[rows] = model(padded(examples, rows, model.pad)).numpy()
-    return outputs[numbers]
+    return outputs[indices]

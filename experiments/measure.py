@@ -118,7 +118,7 @@ def outcomes(path):
 
 
 def compact(values):
-    """Values in two bytes each, numbers of classes in one."""
+    """Values in two bytes each, indices of classes in one."""
     return values.astype(np.float16 if values.dtype.kind == "f" else np.int8)
 
 

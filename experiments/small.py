@@ -181,7 +181,7 @@ def is_of_dev(labelled):
 
 
 def compact(values):
-    """Values in four bytes each, numbers of classes in one."""
+    """Values in four bytes each, indices of classes in one."""
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int8)
 
 
@@ -276,7 +276,7 @@ def task_yardsticks(task, folder, vectors):
     arrays[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
     arrays[TARGETS] = labelled.targets[labelled.rest]
     arrays[OF_DEV] = is_of_dev(labelled)
-    texts = [" ".join(labelled.texts[number]) for number in labelled.rest]
+    texts = [" ".join(labelled.texts[index]) for index in labelled.rest]
     arrays[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
     return arrays
 

@@ -111,7 +111,7 @@ class MaeLm:
         """Runs the encoder on batches of similar length of tokens (B, T), padded at the end only.
 
         Yields:
-            the numbers of n rows (n,); which of their tokens are padding (n, t);
+            the indices of n rows (n,); which of their tokens are padding (n, t);
             layers 0 to L, a list of (n, t, C)
         """
         return encoding.layers(self, tokens)

@@ -252,7 +252,7 @@ class Masking:
         )
 
     def _word_of_each(self, tokens):
-        """The number of the word that each token after `<s>` belongs to: int64 (T - 1,)."""
+        """The index of the word that each token after `<s>` belongs to: int64 (T - 1,)."""
         # At the beginning of a line, after `</s>`, a word may begin without a mark of its own.
         starts = self.word_starts[tokens[1:]] | (tokens[:-1] < UNKNOWN)
         return np.cumsum(starts) - 1

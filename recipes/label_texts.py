@@ -80,7 +80,7 @@ def label(labelled, texts, model=None):
     bag_of_words = vote(counts, labelled.targets, labelled.train, np.append(dev, new))
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
-        dev_texts = [labelled.texts[number] for number in dev]
+        dev_texts = [labelled.texts[index] for index in dev]
         encoder_dev_votes = outputs_of_encoder(model, dev_texts, labelled.classes)
         spreads = spread(encoder_dev_votes), spread(dev_votes)
         encoder_votes = outputs_of_encoder(model, texts, labelled.classes)
@@ -88,7 +88,7 @@ def label(labelled, texts, model=None):
     answers = answer(votes).tolist()
     if labelled.classes is None:
         return answers
-    return [labelled.classes[int(number)] for number in answers]
+    return [labelled.classes[int(index)] for index in answers]
 
 
 def parse_args():

@@ -127,7 +127,7 @@ def vote(counts, targets, rows, rest):
     Args:
         counts: `Counts`
         targets: as for `train_best`, of the training examples or more
-        rows, rest: numbers of the training examples, and of the others
+        rows, rest: indices of the training examples, and of the others
     Returns: `outputs` for the others
     """
     x = counts.weights(rows)
@@ -153,11 +153,11 @@ class Labelled:
 
     Attributes:
         texts: N tuples of one text or two
-        targets: (N,), floats for values, else numbers of `classes`; -1 for a class that no training
+        targets: (N,), floats for values, else indices of `classes`; -1 for a class that no training
             example has
         classes: names in order; None for values
-        train: numbers of the training examples
-        files: {name of a scored file: numbers of its examples}
+        train: indices of the training examples
+        files: {name of a scored file: indices of its examples}
         metrics: their names
     """
 
@@ -172,8 +172,8 @@ class Labelled:
             self.targets = np.array(labels, float)
         else:
             self.classes = sorted(set(labels[: len(self.train)]))
-            number_of = {label: number for number, label in enumerate(self.classes)}
-            self.targets = np.array([number_of.get(label, -1) for label in labels])
+            index_of = {label: index for index, label in enumerate(self.classes)}
+            self.targets = np.array([index_of.get(label, -1) for label in labels])
         self.metrics = train.form.metrics_of(self.classes or [])
         if self.classes and are_values(self.classes):
             print(
@@ -184,7 +184,7 @@ class Labelled:
     def _add(self, table, labels):
         """Adds the labelled examples of a table to the texts and to `labels`.
 
-        Returns: their numbers
+        Returns: their indices
         """
         examples = [example for example in table.examples if example.label is not None]
         start = len(labels)
@@ -194,7 +194,7 @@ class Labelled:
 
     @property
     def rest(self):
-        """The numbers of all examples that are scored."""
+        """The indices of all examples that are scored."""
         return np.arange(len(self.train), len(self.texts))
 
 
@@ -230,10 +230,10 @@ def of_all(labelled):
 def scores_of_labelled(labelled, found) -> List[Score]:
     """The scores of outputs, {predictor: array} as from `of_all`, on every file that has labels."""
     rows = []
-    for name, numbers in labelled.files.items():
+    for name, indices in labelled.files.items():
         for predictor, values in found.items():
-            answers = answer(values[numbers - len(labelled.train)])
-            targets = labelled.targets[numbers]
+            answers = answer(values[indices - len(labelled.train)])
+            targets = labelled.targets[indices]
             rows += scores_of_file(predictor, name, labelled.metrics, targets, answers)
     return rows
 
@@ -284,9 +284,9 @@ def main():
         print(f"{row.predictor}, {row.metric} on {row.file}: {row.value:.2f} ± {row.error:.2f}")
     if args.dest:
         kept = {}
-        for name, numbers in labelled.files.items():
-            if len(numbers):
-                places = numbers - len(labelled.train)
+        for name, indices in labelled.files.items():
+            if len(indices):
+                places = indices - len(labelled.train)
                 kept[name] = of_predictors[BAG_OF_WORDS][places].tolist()
         save_json(asdict(Yardsticks(rows, kept)), args.dest)
 

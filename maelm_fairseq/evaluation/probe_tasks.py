@@ -47,7 +47,7 @@ class Task:
     name: str  # of its folder
     texts: list  # N strings, or N pairs of strings, all different
     labels: list  # names of the classes in order; None for regression
-    targets: np.ndarray  # (N,), class numbers, or values as float64, of mean 0 and variance 1
+    targets: np.ndarray  # (N,), indices of classes, or values as float64, of mean 0 and variance 1
     ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
     folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
     dropped: int  # examples left out: repeated, of too small a class, or without a usable label

@@ -38,7 +38,7 @@ class Yardsticks:
 
 
 def answer(outputs):
-    """The numbers of the classes, or the values, (n,), of outputs (n, K)."""
+    """The indices of the classes, or the values, (n,), of outputs (n, K)."""
     if outputs.shape[1] == 1:
         return outputs[:, 0]
     return outputs.argmax(axis=1)

@@ -53,7 +53,7 @@ class Window(NamedTuple):
 
     @property
     def end(self):
-        """The number of the first piece of the context after the window."""
+        """The index of the first piece of the context after the window."""
         return self.first + len(self.tokens) - self.offset - 1
 
 

@@ -79,13 +79,13 @@ def score(hub_model, texts, within_words, truncate):
     for (T, M), places in places_by_shape.items():  # equally long: no batch has padding
         for batch in torch.tensor(places).split(max(1, encoding.BATCH_TOKENS // T)):
             bar.update(len(batch))
-            numbers, first = batch[:, 0], batch[:, 1:]
-            tokens = torch.stack([rows[number] for number in numbers]).to(hub_model.device)
+            indices, first = batch[:, 0], batch[:, 1:]
+            tokens = torch.stack([rows[index] for index in indices]).to(hub_model.device)
             masked = (first + torch.arange(M)).to(hub_model.device)
             logits = predict_masked(hub_model, tokens, masked)[:, 0].float()
             targets = tokens.gather(1, masked[:, :1])[:, 0]
             losses = F.cross_entropy(logits, targets, reduction="none")
-            bits.index_add_(0, numbers, losses.double().cpu() / math.log(2))
+            bits.index_add_(0, indices, losses.double().cpu() / math.log(2))
     bar.close()
     scores = [(text_bits, len(row) - 2) for text_bits, row in zip(bits.tolist(), rows)]
     return scores[0] if isinstance(texts, str) else scores
@@ -94,15 +94,15 @@ def score(hub_model, texts, within_words, truncate):
 def places_to_score(hub_model, rows, within_words):
     """Where to put masks in texts (T_i,), so that each token is once the first one masked.
 
-    Returns: {(T, M): [(number of the text of T tokens, first of the M tokens to mask)]}
+    Returns: {(T, M): [(index of the text of T tokens, first of the M tokens to mask)]}
     """
     starts = word_starts(hub_model.dictionary) if within_words else None
     places = {}
-    for number, row in enumerate(rows):
-        check_length(hub_model, len(row), f"text {number + 1} of {len(rows)}")
+    for index, row in enumerate(rows):
+        check_length(hub_model, len(row), f"text {index + 1} of {len(rows)}")
         for first in range(1, len(row) - 1):
             end = first + 1
             while within_words and end < len(row) - 1 and not starts[row[end]]:
                 end += 1
-            places.setdefault((len(row), end - first), []).append((number, first))
+            places.setdefault((len(row), end - first), []).append((index, first))
     return places

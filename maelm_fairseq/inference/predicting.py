@@ -86,8 +86,8 @@ def logits_of(hub_model, head, rows):
         return []
     logits = [None] * len(rows)
     batch = padded(rows, hub_model.dictionary.pad())
-    for numbers, padding, hidden in layers(hub_model, batch):
+    for indices, padding, hidden in layers(hub_model, batch):
         outputs = head(hidden[-1], padding=padding).float().cpu()
-        for i, output, real in zip(numbers.tolist(), outputs, ~padding.cpu()):
+        for i, output, real in zip(indices.tolist(), outputs, ~padding.cpu()):
             logits[i] = output[real] if output.dim() == 2 else output
     return logits

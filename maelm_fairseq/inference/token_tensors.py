@@ -33,10 +33,10 @@ def tokens_of_text(hub_model, text, pair=None, limit=None):
 
 def decode(hub_model, tokens):
     """As `hub.MaeLm.decode`."""
-    numbers = checked_tokens(tokens, len(hub_model.dictionary)).tolist()
+    token_ids = checked_tokens(tokens, len(hub_model.dictionary)).tolist()
     if tokens.dim() == 1:
-        return hub_model.tokenizer.decode(numbers)
-    return [hub_model.tokenizer.decode(row) for row in numbers]
+        return hub_model.tokenizer.decode(token_ids)
+    return [hub_model.tokenizer.decode(row) for row in token_ids]
 
 
 def padded(rows, pad):
