@@ -84,13 +84,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
-    head = only_head(model.classification_heads)
-    module = None if head is None else model.classification_heads[head]
-    if isinstance(module, SpanHead) and head != SquadTask.head:
-        raise UsageError(
-            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
-            "fine-tune it again"
-        )
+    head, module = _head_of(model, checkpoint)
     if facts.units != AS_THEY_ARE:
         in_own_units(module, *facts.units)
         facts = replace(facts, units=AS_THEY_ARE)
@@ -115,6 +109,20 @@ def export(checkpoint, data, dest, format="auto", description=None):
         comparison = compare_with_transformers(folder, config, whole, data, kind)
     left_out = sorted({name.partition(".")[0] for name in left | unused})
     return config["architectures"][0], left_out, comparison
+
+
+def _head_of(model, checkpoint):
+    """The name and the module of the head that a model was fine-tuned with; None without one."""
+    head = only_head(model.classification_heads)
+    if head is None:
+        return None, None
+    module = model.classification_heads[head]
+    if isinstance(module, SpanHead) and head != SquadTask.head:
+        raise UsageError(
+            f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
+            "fine-tune it again"
+        )
+    return head, module
 
 
 def _place(dest):

@@ -60,11 +60,11 @@ def check_split(folder, name, tokenizer, expected):
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"
         )
     record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", again)
-    index = LineSizes(prefix, again)
     if record.sha256.get("part", expected) != expected:
         raise UsageError(
             f"{prefix}.* are of another split, shard or text: put its own files back, or {again}"
         )
+    index = LineSizes(prefix, again)
     tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
     checksums = [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
@@ -80,12 +80,7 @@ def check_split(folder, name, tokenizer, expected):
         "tokens": counts.tokens,
     }
     same(data, counted, record, again)
-    if rate > MAXIMUM_UNKNOWN_RATE:
-        raise UsageError(
-            f"{data}: {rate:.1%} of the characters are unknown, expected at most"
-            f" {MAXIMUM_UNKNOWN_RATE:.0%}: the vocabulary does not fit this text; train one on"
-            " similar text, with a larger --sample-lines or --vocab-size, and another --dest"
-        )
+    _check_unknown(data, rate)
     verdict = "all files match their SHA-256"
     if not record.sha256:
         verdict = "there are no SHA-256 to compare"
@@ -94,6 +89,16 @@ def check_split(folder, name, tokenizer, expected):
         f" at random give their tokens; {verdict}"
     )
     return record
+
+
+def _check_unknown(data, rate):
+    """Refuses data with too large a share of unknown characters."""
+    if rate > MAXIMUM_UNKNOWN_RATE:
+        raise UsageError(
+            f"{data}: {rate:.1%} of the characters are unknown, expected at most"
+            f" {MAXIMUM_UNKNOWN_RATE:.0%}: the vocabulary does not fit this text; train one on"
+            " similar text, with a larger --sample-lines or --vocab-size, and another --dest"
+        )
 
 
 def _check_unchanged(prefix, checksums, record, again):

@@ -170,6 +170,41 @@ class Shard:
         return self.record
 
 
+class ChunkQueue:
+    """Encodes the lines that shards have collected, in processes, and writes them in order.
+
+    Args:
+        workers: how many processes
+        vocabulary: path of its file
+    """
+
+    def __init__(self, workers, vocabulary):
+        self.most_pending = 2 * workers + 2
+        self.pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
+        self.pending = deque()  # (shard, the future of its encoded chunk), in order
+
+    def submit(self, shard):
+        """Has the lines of a shard encoded; waits for earlier ones if many are pending."""
+        chunk = "\n".join(shard.lines)
+        shard.lines = []
+        shard.size = 0
+        self.pending.append((shard, self.pool.submit(encode_chunk, chunk)))
+        self._write(self.most_pending)
+
+    def finish(self, shards):
+        """Encodes and writes what is left of all shards, and ends the processes."""
+        for shard in shards:
+            if shard.lines:
+                self.submit(shard)
+        self._write(0)
+        self.pool.shutdown()
+
+    def _write(self, most_pending):
+        while len(self.pending) > most_pending:
+            shard, result = self.pending.popleft()
+            shard.write(*result.result())
+
+
 def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
@@ -192,41 +227,25 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         what = f"encode {split}" if folders else "count documents"
         bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
         digest = sha256(vocabulary)
-        out = {}  # by the numbers of shards
+        out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
             checksums = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
             record = SplitRecord(read, 0, 0, 0, [], checksums)
             out[number] = _open_shard(stack, folder, split, record)
-        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
-        pending = deque()  # (shard, the future of its encoded chunk), in order
-
-        def write(most_pending):
-            while len(pending) > most_pending:
-                shard, result = pending.popleft()
-                shard.write(*result.result())
-
-        def submit(shard):
-            chunk = "\n".join(shard.lines)
-            shard.lines = []
-            shard.size = 0
-            pending.append((shard, pool.submit(encode_chunk, chunk)))
-            write(2 * workers + 2)
+        queue = ChunkQueue(workers, vocabulary)
 
         def shard_of(document):
             where, number = place(document, *held_out) if held_out else (split, document)
             return out.get(number % shards) if where == split else None
 
         try:
-            kinds = _distribute(_lines(paths, bar), classifier(tokenizer), read, shard_of, submit)
-            for shard in out.values():
-                if shard.lines:
-                    submit(shard)
-            write(0)
+            lines = _lines(paths, bar)
+            kinds = _distribute(lines, classifier(tokenizer), read, shard_of, queue.submit)
+            queue.finish(out.values())
         except BrokenProcessPool:
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        pool.shutdown()
         _check_input(paths, fingerprints, read, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
