@@ -23,6 +23,7 @@ from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also 
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
+    LEAST_VALIDATIONS,
     TABLE,
     Result,
     highest,
@@ -82,13 +83,28 @@ def finetune(runs, settings):
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
         print(highest([result for result in results if result.split == dev]))
-    rise = still_rises([record.curve for record in records], results[0].error)
-    if rise is not None:
-        metric = runs.task.datasets["valid"].metrics[0]
-        where = f"{metric} on {dev} rose by {rise:.2f} over the last quarter of training"
-        print(f"not finished: {where}; try more --epochs than {chosen.epochs}")
+    report_end([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the best seed: {runs.model(chosen, best)}")
+
+
+def report_end(curves, result, epochs):
+    """Says whether training is finished, unless it is.
+
+    Args:
+        curves: for each seed, its scores in equal steps of training
+        result: the `Result` of these scores
+        epochs: of training
+    """
+    if max(map(len, curves)) < LEAST_VALIDATIONS:
+        print(
+            f"whether training was finished cannot be seen from fewer than {LEAST_VALIDATIONS} "
+            f"validations; compare with more --epochs than {epochs}"
+        )
+    rise = still_rises(curves, result.error)
+    if rise is not None:
+        where = f"{result.metric} on {result.split} rose by {rise:.2f} over the last quarter of"
+        print(f"not finished: {where} training; try more --epochs than {epochs}")
 
 
 def report_best(runs, settings, best, records):

@@ -297,6 +297,16 @@ def test_a_score_that_still_rises_is_pointed_out():
     assert finetune_results.still_rises([[1, 90]], error=1.0) is None
 
 
+def test_what_too_few_validations_do_not_show_is_said(capsys):
+    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, "scratch")
+    finetune.report_end([[1, 90]], result, epochs=2)
+    assert "cannot be seen from fewer than 4 validations" in capsys.readouterr().out
+    finetune.report_end([[1, 30, 60, 90]], result, epochs=4)
+    assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
+    finetune.report_end([[90, 90, 90, 90]], result, epochs=4)
+    assert capsys.readouterr().out == ""
+
+
 def test_a_regression(pretrained, files, arguments, tmp_path):
     options = ["--labelled", files / "STS-B", *arguments]
     options += ["--seeds", 1, "--classification-pooling", "mean"]
@@ -504,6 +514,7 @@ def test_the_table_of_results(tmp_path, capsys):
 @pytest.mark.parametrize("options, message", [
     (["--update-freq=2"], "--update-freq: the recipe sets it, to [1]; leave it out"),
     (["--max-tokens", 64], "--max-tokens: the recipe sets it, to None"),
+    (["--seeds", 1, 2], "2: found a word that belongs to no option; --seeds takes one number"),
     (["--seed", 7], "--seed: the recipe sets it, to 1"),
     (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
     (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),

@@ -20,7 +20,7 @@ from .metrics import MOST_GROUPS, report_of_classes, scores_of
 logger = logging.getLogger(__name__)
 
 # The index of a label of a test file that the training file does not have: no answer is right.
-UNKNOWN = -1
+UNKNOWN_LABEL = -1
 
 
 @dataclass
@@ -121,7 +121,7 @@ class SentencesTask(LabelledTask):
         if example.label is None:
             return 0
         if is_test(split) and example.label not in self.state.labels:
-            return UNKNOWN
+            return UNKNOWN_LABEL
         return self.label_index(example.label, path, example.line)
 
     def loss(self, output, target):

@@ -22,6 +22,7 @@ LABELLING = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     TOGETHER: "; recipes/label_texts.py labels new texts with both",
 }
+LEAST_VALIDATIONS = 4  # by which one sees whether a score still rises
 UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -60,7 +61,7 @@ class Result:
     def row(self):
         """The fields of COLUMNS."""
         defined = np.array(self.values)[~np.isnan(self.values)]
-        deviation = defined.std(ddof=1) if len(defined) > 1 else 0.0
+        deviation = defined.std(ddof=1) if len(defined) > 1 else math.nan
         return [
             datetime.date.today().isoformat(),
             self.task,
@@ -106,13 +107,16 @@ def ranked(scores, metric=None):
 def still_rises(curves, error):
     """By how much a score rose over the last quarter of training.
 
-    It is None if that is not more than its standard error.
+    It is None if that is not more than its standard error, or if there were too few validations.
 
     Args:
         curves: for each seed, its scores in equal steps of training
         error: the standard error over examples
     """
-    rises = [curve[-1] - curve[-1 - len(curve) // 4] for curve in curves if len(curve) >= 4]
+    rises = []
+    for curve in curves:
+        if len(curve) >= LEAST_VALIDATIONS:
+            rises.append(curve[-1] - curve[-1 - len(curve) // 4])
     rise = float(np.median(rises)) if rises else 0.0
     return rise if rise > error else None
 
