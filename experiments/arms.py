@@ -72,7 +72,7 @@ TIMED = ["A", "B", "D", "E"]  # arms whose updates are timed on a quiet machine
 TRAJECTORIES = ["A", "B", "D"]  # arms whose first two seeds keep a checkpoint for each quarter
 
 
-def split(name):
+def arm_and_seed(name):
     """Splits ARM-SEED or ARM-SEED-KIND: the arm's name, the seed, and the kind.
 
     The kind is "reset", "rates" or "".
@@ -92,7 +92,7 @@ def encoders():
         names += [f"{name}-{seed}" for seed in range(1, arm.seeds + 1)]
 
     def place(name):
-        arm, seed, _ = split(name)
+        arm, seed, _ = arm_and_seed(name)
         is_tested = ARMS[arm].seeds > 2
         return arm == "C", seed if is_tested else 4.5
 
@@ -115,16 +115,16 @@ def pilots():
 
 def keeps_trajectory(name):
     """Whether an encoder's checkpoints from within its run are kept and measured."""
-    arm, seed, _ = split(name)
+    arm, seed, _ = arm_and_seed(name)
     return arm in TRAJECTORIES and seed <= 2
 
 
-def options(name):
+def options_of_arm(name):
     """The options of fairseq-train for an encoder, except those for folders and devices.
 
     The learning rate rises for 6% of the updates, then falls linearly to zero.
     """
-    arm_name, seed, _ = split(name)
+    arm_name, seed, _ = arm_and_seed(name)
     arm = ARMS[arm_name]
     updates = arm.updates
     kept_checkpoints = -1 if keeps_trajectory(name) else 1
@@ -152,7 +152,7 @@ def main():
     elif sys.argv[1] == "pilots":
         print(*pilots(), sep="\n")
     else:
-        print(" ".join(f"'{word}'" for word in options(sys.argv[1])))
+        print(" ".join(f"'{word}'" for word in options_of_arm(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def rate(update, updates, warmup):
     return min((update + 1) / rising, (updates - update) / falling, 1)
 
 
-def padded(examples, rows, pad):
+def padded_batch(examples, rows, pad):
     """The tokens of the sentences with indices `rows`, (B, T)."""
     return pad_sequence([examples.tokens[row] for row in rows], True, pad)
 
@@ -167,7 +167,7 @@ def train_classifier(model, examples, indices, settings, rng):
     model.train()
     for _ in range(settings.epochs):
         for rows in examples.batches(indices, settings.batch, rng):
-            output = model(padded(examples, rows, model.pad))
+            output = model(padded_batch(examples, rows, model.pad))
             loss = loss_of(output, examples, rows, settings)
             share = rate(update, updates, settings.warmup)
             for group in optimizer.param_groups:
@@ -188,5 +188,5 @@ def predict_outputs(model, examples, indices):
     model.eval()
     outputs = np.empty((len(examples.targets), examples.outputs))
     for rows in examples.batches(indices, 64):
-        outputs[rows] = model(padded(examples, rows, model.pad)).numpy()
+        outputs[rows] = model(padded_batch(examples, rows, model.pad)).numpy()
     return outputs[indices]

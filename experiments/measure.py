@@ -27,9 +27,9 @@ from arms import (
     FINE_TUNING_RATES,
     PILOT_SEEDS,
     TIMED,
+    arm_and_seed,
     keeps_trajectory,
-    options,
-    split,
+    options_of_arm,
 )
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
@@ -91,7 +91,7 @@ def scores_of_probes(name, folder, run):
     command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
     command += ["--dest", folder / "probes", "--labelled", run / "labelled"]
     command += ["--tasks", *PROBED_TASKS]
-    repeats = FEW_SHOT_REPEATS if split(name)[1] in PILOT_SEEDS else 0
+    repeats = FEW_SHOT_REPEATS if arm_and_seed(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
@@ -111,13 +111,13 @@ def outcomes(path):
         task, feature = key.split("/")
         if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
-                arrays[f"{key}/{layer}"] = compact(records.answers(task, feature, layer))
+                arrays[f"{key}/{layer}"] = in_two_bytes(records.answers(task, feature, layer))
         else:
-            arrays[key] = compact(records.arrays[key])
+            arrays[key] = in_two_bytes(records.arrays[key])
     return arrays
 
 
-def compact(values):
+def in_two_bytes(values):
     """Values in two bytes each, indices of classes in one."""
     return values.astype(np.float16 if values.dtype.kind == "f" else np.int8)
 
@@ -196,7 +196,7 @@ def seconds_of_update(arm, run):
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "train.log")
-        command = ["fairseq-train", run / "data", *options(f"{arm}-1")]
+        command = ["fairseq-train", run / "data", *options_of_arm(f"{arm}-1")]
         command += ["--max-update", 5 * PART, "--log-interval", PART, "--log-file", log]
         command += ["--no-save", "--disable-validation"]
         command += ["--encoder-mask-fade-updates", 0]  # as it is for most of a run
@@ -223,7 +223,7 @@ def write_records(path, rows):
 
 def measurements_of_arm(name, run, dest):
     """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
-    arm, _, kind = split(name)
+    arm, _, kind = arm_and_seed(name)
     folder = run / name.removesuffix("-rates")
     model = folder / "model.pt"
     updates = updates_of(read_checkpoint(str(model)))
@@ -316,7 +316,7 @@ def main():
         return write_records(args.dest / "seconds.csv", timings(args.run))
     if args.bag_of_words:
         return write_records(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
-    arm, seed, kind = split(args.name)
+    arm, seed, kind = arm_and_seed(args.name)
     if kind == "reset":
         arm += "-reset"
     rows = []

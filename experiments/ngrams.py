@@ -28,7 +28,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
-from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.report import Report, markdown
 from maelm_fairseq.vocabulary import read_vocabulary
@@ -68,7 +68,7 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     Raises:
         UsageError: the text has no words, or a model's records are of something else
     """
-    missing = [name for name in records if not records[name].has(pairs.name, PAIRS, origin)]
+    missing = [name for name in records if not records[name].has(pairs.name, PAIRS_FEATURE, origin)]
     if not missing:
         return
     sentences = tokenizer.encode_lines([line for _, line in read_lines(text) if line.strip()])
@@ -78,8 +78,8 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     for name in missing:
         model = NGRAM_MODELS[name](*sentences, len(tokenizer.symbols))
         good, bad = model.bits(*compared).reshape(2, -1)
-        arrays = {PAIRS: decide_by_bits(good, bad), GROUPS: pairs.groups}
-        records[name].write(pairs.name, PAIRS, origin, arrays)
+        arrays = {PAIRS_FEATURE: decide_by_bits(good, bad), GROUPS_KEY: pairs.groups}
+        records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
 
 
 def words(text):
@@ -121,7 +121,7 @@ def restrict(records, name, restricted, chosen):
 
     The model's file stays as it is.
     """
-    for key in [PAIRS, GROUPS]:
+    for key in [PAIRS_FEATURE, GROUPS_KEY]:
         records.arrays[f"{restricted}/{key}"] = records.arrays[f"{name}/{key}"][chosen]
 
 
@@ -148,7 +148,7 @@ def read_encoders(args, pairs, origin):
     """
     encoders = [Records(path) for path in args.records]
     for encoder in encoders:
-        if not encoder.has(pairs.name, PAIRS, origin):
+        if not encoder.has(pairs.name, PAIRS_FEATURE, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
             raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
     names = [*NGRAM_MODELS, *(encoder.model for encoder in encoders)]

@@ -5,7 +5,7 @@ from scipy import stats
 
 from maelm_fairseq.evaluation.report import markdown
 from page_arms import ARM_TITLES, MLMS
-from page_tests import LEAST_SEEDS, WITHOUT_TREC, tested, with_interval
+from page_tests import LEAST_SEEDS, WITHOUT_TREC, points_with_interval, tested
 
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 MAIN_CLAIM_WITHOUT_TREC = "The same without the questions of trec and trec_fine"
@@ -42,7 +42,7 @@ def main_claim(results, mlm):
     """The row of the main claim, as of `claims_of`."""
     difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
     row = tested(results).set_index(["on", "difference"]).loc["fine-tuned", difference]
-    estimate = f"{with_interval(row)} points"
+    estimate = f"{points_with_interval(row)} points"
     if row.p:
         estimate += f", p {row['p, Holm'] or row.p}"
     return [MAIN_CLAIM, "", row.seeds, estimate, row.result]
@@ -52,7 +52,7 @@ def claim_without_trec(results, mlm):
     """The row of the main claim without the questions that two tasks share."""
     difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
     row = tested(results).set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
-    estimate = f"{with_interval(row)} points"
+    estimate = f"{points_with_interval(row)} points"
     return [MAIN_CLAIM_WITHOUT_TREC, "", row.seeds, estimate, row.result]
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 from maelm_fairseq.evaluation.report import markdown
 from page_arms import ARM_TITLES, MLMS
 from page_claims import claims
-from page_pictures import COLORS, lines
+from page_pictures import COLORS, draw_lines
 
 
 def trajectories(results):
@@ -20,7 +20,7 @@ def trajectories(results):
         ("", "minutes of pretraining"): by_minutes,
     }
     what = "Fine-tuned accuracy by pretraining, mean of two tasks, dotted where the MLM ends"
-    picture = lines(results, "trajectories", "accuracy in percent", what, panels)
+    picture = draw_lines(results, "trajectories", "accuracy in percent", what, panels)
     for axis, panel in zip(results.pictures["trajectories"].axes, panels.values()):
         axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
         axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
@@ -35,7 +35,7 @@ def tuning(results):
         frames[arm] = pd.concat([start, frame], axis=1, join="inner")
     panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
     what = "Ranks of the last layer during fine-tuning"
-    picture = lines(results, "tuning", "dimensions", what, panels)
+    picture = draw_lines(results, "tuning", "dimensions", what, panels)
     return f"{picture}{table_of_means(frames)}\n{claims(results, MLMS, 'A', ['tuned'])}"
 
 

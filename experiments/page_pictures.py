@@ -17,7 +17,7 @@ COLORS["scratch"] = "0.6"
 MARKERS = dict(zip(COLORS, itertools.cycle("os^DvPX")))  # by the order of the colors
 
 
-def lines(results, name, ylabel, what, panels):
+def draw_lines(results, name, ylabel, what, panels):
     """Draws means over seeds, with standard deviations or, where there are few, each seed.
 
     Args:

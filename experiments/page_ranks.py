@@ -7,7 +7,7 @@ import pandas as pd
 from maelm_fairseq.evaluation.report import markdown
 from page_arms import ARM_TITLES, MAIN, MLMS, OLD
 from page_claims import claims
-from page_pictures import lines
+from page_pictures import draw_lines
 
 RANK_LAYERS = ["0", "1", "2", "3", "5", "8", "12"]
 FAMILY_TITLES = {
@@ -60,4 +60,4 @@ def ranks_of(results, name, arms, titles, keys, mlms=MLMS, mae="A"):
     for title in titles:
         panels[title, "layer (0: embeddings)"] = {arm: sources[title](arm) for arm in arms}
     what = f"Dimensions by layer: {', '.join(titles)}"
-    return lines(results, name, "dimensions", what, panels) + claims(results, mlms, mae, keys)
+    return draw_lines(results, name, "dimensions", what, panels) + claims(results, mlms, mae, keys)

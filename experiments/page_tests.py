@@ -75,8 +75,8 @@ def without_trec(results):
     _, _, pairs = TESTED["fine-tuned"]
     columns = {}
     for title, tasks in tasks_by_title.items():
-        rows = differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY_SCORE)
-        columns[title] = [with_interval(row) for _, row in rows.iterrows()]
+        rows = paired_differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY_SCORE)
+        columns[title] = [points_with_interval(row) for _, row in rows.iterrows()]
     return markdown(pd.DataFrame(columns, index=rows.index))
 
 
@@ -110,11 +110,11 @@ def differences_of(results, groups):
     """The differences in TESTED or DESCRIBED: a DataFrame, whose column `on` has the key."""
     frames = []
     for on, (tasks, (feature, layer), pairs) in groups.items():
-        frames.append(differences(results, pairs, tasks, feature, layer).assign(on=on))
+        frames.append(paired_differences(results, pairs, tasks, feature, layer).assign(on=on))
     return pd.concat(frames)
 
 
-def differences(results, pairs, tasks, feature, layer):
+def paired_differences(results, pairs, tasks, feature, layer):
     """Differences of arms, paired by seed: a table with intervals and p."""
     rows = []
     for first, second in pairs:
@@ -144,8 +144,8 @@ def equivalence(low, high):
     return f"{result} ({low:.2f} to {high:.2f})"
 
 
-def with_interval(row):
-    """A difference of `differences` with its interval, as text."""
+def points_with_interval(row):
+    """A difference of `paired_differences` with its interval, as text."""
     return f"{row.points:+.2f} ({row['from']:+.2f} to {row.to:+.2f})"
 
 

@@ -33,7 +33,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
-from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, Records
+from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
 from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, losses, write_records
@@ -122,7 +122,7 @@ def encoders():
     return names
 
 
-def split(name):
+def variant_and_seed(name):
     """Splits VARIANT-SEED into a pair."""
     match = re.fullmatch(r"(\w+)-(\d+)", name)
     if not match or match[1] not in VARIANT_TITLES:
@@ -130,8 +130,8 @@ def split(name):
     return match[1], int(match[2])
 
 
-def options(name):
-    variant, seed = split(name)
+def options_of_recipe(name):
+    variant, seed = variant_and_seed(name)
     return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
 
 
@@ -140,7 +140,7 @@ def options(name):
 
 def fine_tune(name, folder, task):
     """Fine-tunes an encoder on a task by the recipe, and returns the path of the checkpoint."""
-    variant, seed = split(name)
+    variant, seed = variant_and_seed(name)
     command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
     source = name
     if variant == UNTRAINED:
@@ -169,9 +169,9 @@ def task_answers(name, folder):
         bag_of_words = of_all(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
-        arrays[f"{task}/{ENCODER_ALONE}"] = compact(answer(encoder))
+        arrays[f"{task}/{ENCODER_ALONE}"] = in_four_bytes(answer(encoder))
         votes = together(encoder, bag_of_words, spreads)
-        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(answer(votes))
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = in_four_bytes(answer(votes))
     return arrays
 
 
@@ -180,7 +180,7 @@ def is_of_dev(labelled):
     return np.isin(labelled.rest, labelled.files["dev.tsv"])
 
 
-def compact(values):
+def in_four_bytes(values):
     """Values in four bytes each, indices of classes in one."""
     return values.astype(np.float32 if values.dtype.kind == "f" else np.int8)
 
@@ -201,13 +201,13 @@ def evaluated(name, folder, pairs):
 
 def has_few_labels(name):
     """Whether an encoder is also measured with few labels; the plan of the objectives has none."""
-    variant, _ = split(name)
+    variant, _ = variant_and_seed(name)
     return variant not in OBJECTIVES
 
 
 def measure_variant(name, folder, pairs):
     """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions."""
-    variant, seed = split(name)
+    variant, seed = variant_and_seed(name)
     rows = []
     arrays = {}
     if variant != UNTRAINED:
@@ -219,7 +219,7 @@ def measure_variant(name, folder, pairs):
             dest = evaluated(name, folder, pairs)
             rows += few_shot_rows(name, dest)
         if pairs:
-            arrays[PAIRS] = decisions(Records(str(dest / f"{name}.npz")), pairs)
+            arrays[PAIRS_FEATURE] = decisions(Records(str(dest / f"{name}.npz")), pairs)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
@@ -228,7 +228,7 @@ def measure_variant(name, folder, pairs):
 
 def few_shot_rows(name, dest):
     """Yields the scores of `evaluate.py` with few labels."""
-    variant, seed = split(name)
+    variant, seed = variant_and_seed(name)
     for row in pd.read_csv(dest / "scores.csv").itertuples():
         if row.feature.endswith("examples per class"):
             predictor = variant if row.model == name else row.model
@@ -240,7 +240,7 @@ def few_label_rows(name, folder):
 
     Those of a bag of words beside it are among them.
     """
-    variant, seed = split(name)
+    variant, seed = variant_and_seed(name)
     checkpoint = str(folder / name / "checkpoint_best.pt")
     for task in FEW_SHOT_TASKS:
         few_labels = FewLabels(checkpoint, folder / "data", folder / "labelled" / task)
@@ -251,7 +251,7 @@ def few_label_rows(name, folder):
 
 def decisions(records, pairs):
     """How minimal pairs are decided, in halves: int8 (N,)."""
-    return (2 * records.arrays[f"{read_pairs(pairs).name}/{PAIRS}"]).astype(np.int8)
+    return (2 * records.arrays[f"{read_pairs(pairs).name}/{PAIRS_FEATURE}"]).astype(np.int8)
 
 
 def measure_yardsticks(folder, pairs):
@@ -263,7 +263,7 @@ def measure_yardsticks(folder, pairs):
     vectors = word_vectors(folder / "data", width(folder))
     for task in NATURAL:
         for name, values in task_yardsticks(task, folder, vectors).items():
-            arrays[f"{task}/{name}"] = compact(values)
+            arrays[f"{task}/{name}"] = in_four_bytes(values)
     if pairs:
         arrays.update(pair_yardsticks(folder, pairs))
     save_arrays(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)
@@ -292,10 +292,10 @@ def pair_yardsticks(folder, pairs):
     command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
     call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
     for model in NGRAM_MODELS:
-        arrays[f"{PAIRS}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
+        arrays[f"{PAIRS_FEATURE}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
     minimal_pairs = read_pairs(pairs)
-    arrays[f"{PAIRS}/{GROUPS}"] = minimal_pairs.groups
-    arrays[f"{PAIRS}/{KNOWN}"] = have_known_words(minimal_pairs, str(text))
+    arrays[f"{PAIRS_FEATURE}/{GROUPS_KEY}"] = minimal_pairs.groups
+    arrays[f"{PAIRS_FEATURE}/{KNOWN}"] = have_known_words(minimal_pairs, str(text))
     return arrays
 
 
@@ -326,7 +326,7 @@ def main():
     if args.name is None:
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":
-        return print(options(args.name))
+        return print(options_of_recipe(args.name))
     return measure_variant(args.name, args.run, args.pairs)
 
 

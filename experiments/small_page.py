@@ -13,7 +13,7 @@ from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
-from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS
+from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
@@ -67,7 +67,9 @@ class Page:
         self.missing = []
         for variant in [*OBJECTIVES, SHARED]:
             names = [f"{variant}-{seed}" for seed in SEEDS]
-            self.missing += [name for name in names if PAIRS not in self.arrays.get(name, {})]
+            for name in names:
+                if PAIRS_FEATURE not in self.arrays.get(name, {}):
+                    self.missing.append(name)
         if self.missing:
             self.hide_objectives()
 
@@ -199,7 +201,7 @@ class Page:
         Compared are the shares of right decisions. The 95% interval is a bootstrap over paradigms
         and seeds.
         """
-        groups = self.yardsticks[f"{PAIRS}/{GROUPS}"]
+        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         decisions = self.decisions()
 
         def difference(ours, theirs):
@@ -266,16 +268,18 @@ class Page:
 
     def decisions(self):
         """{title: how minimal pairs are decided, (S, N), in shares}."""
-        halves = {title: self.seeds(variant, PAIRS) for variant, title in VARIANT_TITLES.items()}
+        halves = {}
+        for variant, title in VARIANT_TITLES.items():
+            halves[title] = self.seeds(variant, PAIRS_FEATURE)
         for model in NGRAM_MODELS:
-            halves[model] = [self.yardsticks[f"{PAIRS}/{model}"]]
+            halves[model] = [self.yardsticks[f"{PAIRS_FEATURE}/{model}"]]
         return {title: np.stack(of_seeds) / 2 for title, of_seeds in halves.items() if of_seeds}
 
     def pairs(self):
         """The shares of right decisions of all minimal pairs, and of those with known words."""
         rows = {}
-        groups = self.yardsticks[f"{PAIRS}/{GROUPS}"]
-        known = self.yardsticks[f"{PAIRS}/{KNOWN}"]
+        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
+        known = self.yardsticks[f"{PAIRS_FEATURE}/{KNOWN}"]
         for title, decided in self.decisions().items():
             mean = decided.mean(axis=0)
             low, high = interval(mean, groups)
@@ -290,7 +294,7 @@ class Page:
 
     def pairs_by_term(self):
         """The shares of right decisions: terms by models."""
-        groups = self.yardsticks[f"{PAIRS}/{GROUPS}"]
+        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         terms = np.array([group.partition("/")[0] for group in groups])
         columns = {}
         for title, decided in self.decisions().items():

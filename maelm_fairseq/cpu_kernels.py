@@ -71,11 +71,11 @@ class ChunkedAttention(torch.autograd.Function):
         key_value = key_value.permute(2, 0, 3, 1, 4).contiguous()
         key, value = key_value
         ctx.save_for_backward(query, key_value, *biases, *keeps)
-        for i, chunk, rows, keys in chunks(biases):
+        for i, chunk, rows, keys in chunks_of_weights(biases):
             weights = softmax(read(query, rows), read(key, keys), read(biases[i], chunk))
             if dropout:
                 weights *= read(keeps[i], chunk)
-            write(attended, rows, weights @ read(value, keys))
+            write_to_place(attended, rows, weights @ read(value, keys))
         return attended.div_(1 - dropout) if dropout else attended
 
     @staticmethod
@@ -97,7 +97,7 @@ class ChunkedAttention(torch.autograd.Function):
             for bias, is_learned in zip(biases, learned)
         ]
         # The last stream comes first: it attends to all keys, so it sets what the others add to.
-        for i, chunk, rows, keys in reversed(list(chunks(biases))):
+        for i, chunk, rows, keys in reversed(list(chunks_of_weights(biases))):
             set_or_add = torch.Tensor.copy_ if i == len(biases) - 1 else torch.Tensor.add_
             q, k, v = read(query, rows), read(key, keys), read(value, keys)
             g = read(gradient, rows)
@@ -108,18 +108,18 @@ class ChunkedAttention(torch.autograd.Function):
                 kept = read(keeps[i], chunk)
                 d_weights *= kept
                 dropped = weights * kept
-            write(d_value, keys, dropped.transpose(1, 2) @ g, set_or_add)
+            write_to_place(d_value, keys, dropped.transpose(1, 2) @ g, set_or_add)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
             if d_biases[i] is not None:
                 d_biases[i][chunk] = d_scores.view_as(d_biases[i][chunk])
-            write(d_query, rows, d_scores @ k)
-            write(d_key, keys, d_scores.transpose(1, 2) @ q, set_or_add)
+            write_to_place(d_query, rows, d_scores @ k)
+            write_to_place(d_key, keys, d_scores.transpose(1, 2) @ q, set_or_add)
         scale = D**-0.5
         d_key *= scale
         return d_query.mul_(scale), d_key_value, None, *d_biases
 
 
-def chunks(biases):
+def chunks_of_weights(biases):
     """Splits the weights (B, H, Q, T) of each bias into chunks of similar size.
 
     A chunk has several sequences, or several heads of one sequence.
@@ -145,7 +145,7 @@ def read(x, index):
     return x[index].flatten(0, 1)
 
 
-def write(x, index, values, how=torch.Tensor.copy_):
+def write_to_place(x, index, values, how=torch.Tensor.copy_):
     """Writes (b h, t, D) to the index's place in (B, T, H, D)."""
     into = x.transpose(1, 2)[index]
     how(into, values.view(into.shape))

@@ -126,7 +126,7 @@ def settings(name):
     return cfg
 
 
-def training_options(cfg):
+def fairseq_options(cfg):
     """Yields settings as options of fairseq-train."""
     for group, values in cfg.items():
         for field, value in values.items():
@@ -241,7 +241,7 @@ def fitting_batch(cfg, args, extra, sequences):
     asked["dataset"]["batch_size"] = UNSET
     asked["optimization"]["update_freq"] = [UNSET]
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
-    words = [str(sequences), args.data, *training_options(asked), *extra]
+    words = [str(sequences), args.data, *fairseq_options(asked), *extra]
     done = subprocess.run([*program, *words], capture_output=True, text=True)
     if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
         return None
@@ -392,7 +392,7 @@ def main():
         cfg["distributed_training"].update(rendezvous(args))
     for name in CLUSTER:
         os.environ.pop(name, None)
-    sys.argv = ["fairseq-train", args.data, *training_options(cfg), *extra]
+    sys.argv = ["fairseq-train", args.data, *fairseq_options(cfg), *extra]
     if args.dry_run:
         print(shlex.join(sys.argv))
         return

@@ -61,7 +61,7 @@ def parsed(*words):
 def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data):
     models = set()
     for name, arm in arms.ARMS.items():
-        args = parsed(data, *arms.options(f"{name}-1"))
+        args = parsed(data, *arms.options_of_arm(f"{name}-1"))
         assert args.max_update == int(args.total_num_update) == arm.updates
         values = {**vars(args), "save_interval_updates": 0, "keep_interval_updates": 0}
         models.add(str(sorted(values.items())))

@@ -11,7 +11,7 @@ import ngrams
 from conftest import error_of, run_main
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
 from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
-from maelm_fairseq.evaluation.outcomes import GROUPS, PAIRS, SCORE_COLUMNS, Records
+from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, SCORE_COLUMNS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -139,9 +139,9 @@ def place(prepared, tmp_path):
         (tmp_path / "made" / f"{paradigm}.jsonl").write_text(written)
     pairs = read_pairs(str(tmp_path / "made"))
     decisions = np.repeat([1.0, 0.0], 20)
-    arrays = {PAIRS: decisions, GROUPS: pairs.groups}
+    arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
     encoder = Records(str(tmp_path / "encoder-1.npz"), "an encoder")
-    encoder.write("made", PAIRS, {"pairs": pairs.digest}, arrays)
+    encoder.write("made", PAIRS_FEATURE, {"pairs": pairs.digest}, arrays)
     (tmp_path / "text.txt").write_text("\n".join([*lines, "onceonly"]))
     arguments = ["--text", tmp_path / "text.txt", "--data", prepared, "--pairs", tmp_path / "made"]
     return tmp_path, [*arguments, "--dest", tmp_path / "out", "--records", encoder.path]

@@ -24,7 +24,7 @@ BAG, FREQUENT = "bag of words", "most frequent class"
 
 @pytest.mark.parametrize("variant", [*small.VARIANTS, *small.OBJECTIVES, "deep"])
 def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
-    words = small.options(f"{variant}-7").split()
+    words = small.options_of_recipe(f"{variant}-7").split()
     dry = ["--data", data, "--save-dir", tmp_path, "--gpus", 0, "--dry-run"]
     printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
     assert "--seed 7" in printed
@@ -32,9 +32,10 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    assert {small.split(name)[0] for name in small.encoders()} == {*small.OPTIONS_OF_VARIANT}
+    variants = {small.variant_and_seed(name)[0] for name in small.encoders()}
+    assert variants == {*small.OPTIONS_OF_VARIANT}
     assert {*small.VARIANT_TITLES} == {*small.OPTIONS_OF_VARIANT, small.UNTRAINED}
-    refuses("large-1: expected VARIANT-SEED with one of small,", small.split, "large-1")
+    refuses("large-1: expected VARIANT-SEED with one of small,", small.variant_and_seed, "large-1")
 
 
 # The page -----------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class LineSizes:
         last_begin = int.from_bytes(end, "little") if self._lines else 0
         last_size = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
         data_size = last_begin + last_size
-        check_length(prefix, os.path.getsize(prefix + ".bin"), data_size, again)
+        check_bytes_of_tokens(prefix, os.path.getsize(prefix + ".bin"), data_size, again)
         self.tokens = data_size // self.dtype.itemsize
 
     def __len__(self):
@@ -100,7 +100,7 @@ class LineSizes:
             return np.fromfile(stream, dtype, count).astype(np.int64)
 
 
-def check_length(prefix, actual, expected, again="binarize again"):
+def check_bytes_of_tokens(prefix, actual, expected, again="binarize again"):
     """Refuses a file of tokens that has another number of bytes than its index implies."""
     if actual != expected:
         raise UsageError(

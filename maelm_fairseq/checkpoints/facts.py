@@ -13,7 +13,7 @@ CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "datase
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """Options of the run that wrote a checkpoint; None where there is no such option."""
 
     mask_prob: Optional[float] = None
@@ -46,7 +46,7 @@ class Facts:
     encoder_mask_fraction: Optional[float] = None  # of pretraining
     tokens_per_sample: Optional[int] = None  # of pretraining
     unigram_bits: Optional[float] = None
-    options: Options = Options()
+    options: RunOptions = RunOptions()
     updates: Optional[int] = None
     validated: Any = None  # the last validation's metric
     # The name of the folder from which an encoder was imported that has not been trained since.
@@ -85,9 +85,9 @@ def facts_of(state, path):
     values = {}
     for section in sections.values():
         values.update(section)
-    names = [field.name for field in fields(Options)]
+    names = [field.name for field in fields(RunOptions)]
     given = {name: values[name] for name in names if values.get(name) is not None}
-    options = typed(Options, given, f"{where}: cfg")
+    options = typed(RunOptions, given, f"{where}: cfg")
     task = typed(TaskState, state["task_state"], f"{where}: task_state")
     history = state.get("optimizer_history") or [{}]
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")

@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.line_sizes import LINES, LineSizes, check_length
+from ..base.line_sizes import LINES, LineSizes, check_bytes_of_tokens
 from ..base.opening import opened
 from ..engine import _get_slice_indices_fast, indexed_dataset
 
@@ -121,7 +121,7 @@ class TokenBlocks:
 
     def _check_length(self):
         size = os.fstat(self._file.fileno()).st_size
-        check_length(self.prefix, size, self.tokens_in * self._dtype.itemsize)
+        check_bytes_of_tokens(self.prefix, size, self.tokens_in * self._dtype.itemsize)
 
     def _check_text(self, break_mode):
         if self.tokens_in == 0:

@@ -31,7 +31,7 @@ ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # layers of the table, besides their numbers
 TEXT_FEATURE = "text"  # the feature of a predictor that reads the text itself, without an encoder
 SCORE_COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
-PAIRS, GROUPS = "pairs", "groups"
+PAIRS_FEATURE, GROUPS_KEY = "pairs", "groups"
 
 
 class Records:
@@ -113,19 +113,19 @@ class Records:
         """Yields the rows of `table`."""
         for key, array in sorted(self.arrays.items()):
             task, _, name = key.partition("/")
-            if "/" in name or name in ("", "targets", "folds", GROUPS):
+            if "/" in name or name in ("", "targets", "folds", GROUPS_KEY):
                 continue
             targets = self.arrays.get(f"{task}/targets")
             metric = "accuracy"
-            if name != PAIRS and targets.dtype.kind == "f":
+            if name != PAIRS_FEATURE and targets.dtype.kind == "f":
                 metric = "100 x Pearson"
             for feature, layer, value in self.scores(task, name, array, targets):
                 yield self.model, task, feature, layer, metric, round(float(value), 4)
 
     def scores(self, task, name, array, targets):
         """Yields the scores of an array of a task: feature, layer and value."""
-        if name == PAIRS:
-            share, parts = shares(array, self.arrays[f"{task}/{GROUPS}"])
+        if name == PAIRS_FEATURE:
+            share, parts = shares(array, self.arrays[f"{task}/{GROUPS_KEY}"])
             yield name, LAST_LAYER, share
             for group, part in parts.items():
                 yield f"{name}: {group}", LAST_LAYER, part

@@ -41,7 +41,15 @@ from ..finetuning.labelled_files import SENTENCE_FILES, find_file
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, has_few_shot, most_shots, score_few_shot_probes
 from .minimal_pairs import decide
-from .outcomes import GROUPS, PAIRS, SCORE_COLUMNS, TEXT_FEATURE, Records, all_scores, record_files
+from .outcomes import (
+    GROUPS_KEY,
+    PAIRS_FEATURE,
+    SCORE_COLUMNS,
+    TEXT_FEATURE,
+    Records,
+    all_scores,
+    record_files,
+)
 from .pair_files import read_pairs
 from .probe_tasks import PRIMARY_TASKS, SECONDARY, read_probe_task
 from .probes import RIDGE_STRENGTHS, probe, score_of_answers
@@ -277,9 +285,9 @@ def evaluate(args):
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
-        if not records[name].has(pairs.name, PAIRS, origin):
-            arrays = {PAIRS: decide(models[name].model, pairs), GROUPS: pairs.groups}
-            records[name].write(pairs.name, PAIRS, origin, arrays)
+        if not records[name].has(pairs.name, PAIRS_FEATURE, origin):
+            arrays = {PAIRS_FEATURE: decide(models[name].model, pairs), GROUPS_KEY: pairs.groups}
+            records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(yardsticks.values()))
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from ..base.errors import UsageError
 from ..base.markdown import table
 from .minimal_pairs import interval, is_over_paradigms, shares
-from .outcomes import CHOSEN_LAYER, GROUPS, LAST_LAYER, PAIRS, TEXT_FEATURE
+from .outcomes import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 from .probes import score_of_answers
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
@@ -49,7 +49,7 @@ class Report:
         self.averaged = [task for task in tasks if task not in secondary] or tasks
         self.yardsticks = [record.model for record in yardsticks]
         table = pd.concat([record.table() for record in [*records, *yardsticks]])
-        table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS)]
+        table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS_FEATURE)]
         is_yardstick = table.model.isin(self.yardsticks)
         self.table = table[~is_yardstick]
         self.without_encoder = table[is_yardstick]
@@ -157,7 +157,7 @@ class Report:
 
     def decisions(self, name):
         """{model: how it decides each pair, (N,), and the groups of the pairs, (N,)}."""
-        keys = [f"{name}/{key}" for key in [PAIRS, GROUPS]]
+        keys = [f"{name}/{key}" for key in [PAIRS_FEATURE, GROUPS_KEY]]
         decisions = {}
         for model, record in self.records.items():
             decisions[model] = [record.arrays[key] for key in keys]

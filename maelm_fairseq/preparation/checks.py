@@ -23,7 +23,7 @@ FEW_TO_VALIDATE = 20_000
 BLOCK_TOKENS = 1 << 24  # tokens that are read at a time
 
 
-class Counts(NamedTuple):
+class TokenCounts(NamedTuple):
     """What the data of a split have."""
 
     documents: int
@@ -126,7 +126,7 @@ def _check_lines(data, index, tokens, tokenizer, sample, again):
         tokens: of all lines
         sample: list of (number of a line, its text)
         again: what to do if they differ
-    Returns: `Counts`
+    Returns: `TokenCounts`
     """
     documents = text_lines = longest = first = 0
     after_blank = True
@@ -148,7 +148,7 @@ def _check_lines(data, index, tokens, tokenizer, sample, again):
                         f"{data}: line {number + 1} is not what its text, {line[:200]!r}, gives;"
                         f" {again}"
                     )
-    return Counts(documents, text_lines, len(tokens), longest)
+    return TokenCounts(documents, text_lines, len(tokens), longest)
 
 
 def _report_counts(prefix, counts, record):
