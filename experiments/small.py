@@ -131,7 +131,10 @@ def variant_and_seed(name):
 
 
 def options_of_recipe(name):
+    """The options of pretrain_small.sh with which an encoder is trained."""
     variant, seed = variant_and_seed(name)
+    if variant == UNTRAINED:
+        raise UsageError(f"{name}: it is not trained, and has the sizes of small-{seed}")
     return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
 
 

@@ -59,7 +59,8 @@ def parse(task_class, words, program, description):
     args, further = parser.parse_known_args(words)
     if further and not further[0].startswith("-"):
         raise UsageError(
-            f"{further[0]}: found a word that belongs to no option; --seeds takes one number, of runs"
+            f"{further[0]}: found a word that belongs to no option; --seeds takes one number, that "
+            "of the runs"
         )
     args.save_dir = os.path.abspath(args.save_dir)
     if args.only_seed and args.only_seed > args.seeds:
