@@ -172,7 +172,7 @@ def prediction_error(checkpoint_file, data, texts, dest):
 
 def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     """In the order of the file, which is packed and longer than a chunk."""
-    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK", 4)
+    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK_TEXTS", 4)
     texts = ["kan losh", "lo mi", "", *[" ".join(words) for words in labelled.texts(7, 1)]]
     packed = tmp_path / "texts.gz"
     packed.write_bytes(gzip.compress("".join(text + "\n" for text in texts).encode()))
