@@ -43,7 +43,7 @@ from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_wor
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer
 from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
-from maelm_fairseq.finetuning.metrics import scores_of
+from maelm_fairseq.finetuning.metrics import compute_scores
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
@@ -110,7 +110,7 @@ class Trial:
 def score_of_part(answers, trial):
     """The score of answers for the part that is scored, in percent."""
     targets = trial.examples.targets[trial.scored]
-    return scores_of([trial.metric], targets, answers)[trial.metric]
+    return compute_scores([trial.metric], targets, answers)[trial.metric]
 
 
 def write_trials(path, rows):

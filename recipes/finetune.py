@@ -28,7 +28,7 @@ from maelm_fairseq.runs.finetune_results import (
     Result,
     highest,
     read_table,
-    scores_of,
+    scores_of_examples,
     show,
     still_rises,
     write_table,
@@ -159,8 +159,8 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     else:
         scores = [task.scores(dataset, answers)]
         note += f", seed {best}"
-    scores_of_examples = partial(scores_of, task, dataset, answers)
-    errors = standard_errors(scores_of_examples, answers, task.jackknife_groups)
+    scores_of_indices = partial(scores_of_examples, task, dataset, answers)
+    errors = standard_errors(scores_of_indices, answers, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
     options = " ".join([os.path.basename(runs.parent(settings)), *command.further])

@@ -631,7 +631,7 @@ def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
     predicted = targets + rng.normal(size=500)
 
     def pearson(rows):
-        return {"pearson": metrics.METRICS["pearson"](targets[rows], predicted[rows])}
+        return {"pearson": metrics.METRIC_FUNCTIONS["pearson"](targets[rows], predicted[rows])}
 
     drawn = [pearson(rng.integers(500, size=500))["pearson"] for _ in range(500)]
     error = metrics.standard_errors(pearson, range(500))["pearson"]
@@ -680,7 +680,7 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
 
 
 def test_scores_of_little_are_undefined_and_no_error():
-    assert np.isnan(metrics.scores_of(["accuracy", "f1", "pearson"], [], [])["pearson"])
+    assert np.isnan(metrics.compute_scores(["accuracy", "f1", "pearson"], [], [])["pearson"])
     errors = metrics.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
     assert np.isnan(errors["accuracy"])
     assert metrics.report_of_entities([["O", "O"]], [["O", "O"]]) == "no entities\n"

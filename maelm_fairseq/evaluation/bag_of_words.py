@@ -32,7 +32,7 @@ from ..finetuning.labelled_files import (
     is_test,
     read_sentences,
 )
-from ..finetuning.metrics import MOST_GROUPS, scores_of, standard_errors
+from ..finetuning.metrics import MOST_JACKKNIFE_GROUPS, compute_scores, standard_errors
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -250,10 +250,10 @@ def scores_of_file(predictor, file, metrics, targets, predicted):
         return []
 
     def values(rows):
-        return scores_of(metrics, targets[rows], predicted[rows])
+        return compute_scores(metrics, targets[rows], predicted[rows])
 
     rows = list(range(len(targets)))
-    errors = standard_errors(values, rows, MOST_GROUPS)
+    errors = standard_errors(values, rows, MOST_JACKKNIFE_GROUPS)
     scores_of_file = []
     for name, value in values(rows).items():
         scores_of_file.append(Score(predictor, file, name, value, errors[name]))

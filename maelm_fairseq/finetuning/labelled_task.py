@@ -24,25 +24,24 @@ from ..base.provenance import sha256
 from ..base.settings import setting
 from ..base.typed_values import shown
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.compatibility import ENCODER_OPTIONS as ENCODER
-from ..checkpoints.compatibility import compare_configurations
+from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
 from ..checkpoints.facts import facts_of
 from ..distributed import from_all_processes
 from ..engine import MetersDict, metrics, models
 from ..precision import PrecisionConfig, check_precision
-from ..state_dicts import HEAD_PREFIX as HEADS
+from ..state_dicts import HEAD_PREFIX
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
 from .labelled_dataset import IGNORED
 from .labelled_files import find_file, is_test
-from .metrics import GROUPS
+from .metrics import JACKKNIFE_GROUPS
 
 logger = logging.getLogger(__name__)
 
 FEW = 10  # examples of a label that the log points out
-SCORES = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
+SCORES_ENTRY = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
 # Options of the model; the last two say how ranks are measured.
-FROM_CHECKPOINT = [*ENCODER, "share_decoder_layers", "decoder_layers"]
+OPTIONS_OF_CHECKPOINT = [*ENCODER_OPTIONS, "share_decoder_layers", "decoder_layers"]
 
 
 @dataclass
@@ -70,7 +69,7 @@ class LabelledTask(TokenTask, ABC):
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
     has_bag_of_words = False  # whether it can be compared with a bag of words
     predicts_dev = False  # whether its official scorer reads predictions for the dev file
-    jackknife_groups = GROUPS  # see `metrics.standard_errors`
+    jackknife_groups = JACKKNIFE_GROUPS  # see `metrics.standard_errors`
     loss_unit = " bits"
     positions = None  # of the model, once it is built: longer sequences are cut
 
@@ -230,13 +229,17 @@ class LabelledTask(TokenTask, ABC):
         self.state.merge_state_dict(kept)  # for the model card
         theirs = Namespace(**state["cfg"]["model"])
         default = models.MODEL_DATACLASS_REGISTRY[cfg._name]()
-        given = [name for name in FROM_CHECKPOINT if str(cfg[name]) != str(getattr(default, name))]
+
+        def is_default(name):
+            return str(cfg[name]) == str(getattr(default, name))
+
+        given = [name for name in OPTIONS_OF_CHECKPOINT if not is_default(name)]
         compare_configurations(theirs, cfg, given, path)
-        names = list(FROM_CHECKPOINT)
-        if any(name.startswith(HEADS) for name in state["model"]):
+        names = list(OPTIONS_OF_CHECKPOINT)
+        if any(name.startswith(HEAD_PREFIX) for name in state["model"]):
             names.append("classification_pooling")
         for name in names:
-            if str(cfg[name]) == str(getattr(default, name)):
+            if is_default(name):
                 cfg[name] = getattr(theirs, name)
 
     def load_dataset(self, split, **kwargs):
@@ -282,11 +285,11 @@ class LabelledTask(TokenTask, ABC):
     def post_validate(self, model, stats, agg):
         """Keeps the scores of a validation; fairseq calls it after the validation of each split."""
         update = int(stats["num_updates"])
-        kept = self.state.state_dict.get(SCORES, {})
+        kept = self.state.state_dict.get(SCORES_ENTRY, {})
         if kept.get("num_updates") != update:
             kept = {"num_updates": update}
         scores = agg["_scores"]
-        self.state.merge_state_dict({SCORES: {**kept, scores.split: scores.values()}})
+        self.state.merge_state_dict({SCORES_ENTRY: {**kept, scores.split: scores.values()}})
 
 
 def layers_below_head(name, layers):
@@ -294,7 +297,7 @@ def layers_below_head(name, layers):
 
     The embeddings are below all `layers`.
     """
-    if name.startswith(HEADS):
+    if name.startswith(HEAD_PREFIX):
         return 0
     if name.startswith("encoder.layers."):
         return layers - int(name.split(".")[2])

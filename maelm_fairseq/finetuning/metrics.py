@@ -47,7 +47,7 @@ def correlation(name):
     return compute
 
 
-METRICS = {
+METRIC_FUNCTIONS = {
     "accuracy": accuracy,
     "f1": f1,
     "matthews": matthews,
@@ -56,11 +56,11 @@ METRICS = {
 }
 
 
-def scores_of(names, targets, predicted):
-    """Some of METRICS of n predictions: {name: percent}, nan if there are no predictions."""
+def compute_scores(names, targets, predicted):
+    """Some of METRIC_FUNCTIONS of n predictions: {name: percent}; nan if n is 0."""
     if not len(targets):
         return dict.fromkeys(names, math.nan)
-    return {name: 100 * METRICS[name](targets, predicted) for name in names}
+    return {name: 100 * METRIC_FUNCTIONS[name](targets, predicted) for name in names}
 
 
 BILOU = {"L-": "E-", "U-": "S-"}  # prefixes that have another name in seqeval
@@ -114,11 +114,11 @@ def report_of_classes(targets, predicted):
 
 
 # The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
-GROUPS = 100
-MOST_GROUPS = 2000  # where scores are computed fast
+JACKKNIFE_GROUPS = 100
+MOST_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
 
 
-def standard_errors(scores, indices, groups=GROUPS):
+def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
     """The standard errors of scores over examples, by a jackknife.
 
     Each group of examples is left out once.

@@ -15,7 +15,7 @@ from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import SENTENCE_FILES, Form, are_values, is_test, read_sentences
 from .labelled_task import LabelledTask, LabelledTaskConfig, counted
-from .metrics import MOST_GROUPS, report_of_classes, scores_of
+from .metrics import MOST_JACKKNIFE_GROUPS, compute_scores, report_of_classes
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class SentencesTask(LabelledTask):
     head = "sentences"
     needed_state = ("form",)
     has_bag_of_words = True
-    jackknife_groups = MOST_GROUPS
+    jackknife_groups = MOST_JACKKNIFE_GROUPS
     defaults = staticmethod(glue.defaults_of)
 
     @property
@@ -146,7 +146,7 @@ class SentencesTask(LabelledTask):
         scored = [i for i in self.labelled_examples(dataset) if i in answers]
         targets = np.array([dataset.targets[i][0] for i in scored])
         predicted = self.predicted(answers[i] for i in scored)
-        return scores_of(dataset.metrics, targets, predicted)
+        return compute_scores(dataset.metrics, targets, predicted)
 
     def predicted(self, answers):
         """The values, or the indices of the most probable classes, (n,), of n answers."""

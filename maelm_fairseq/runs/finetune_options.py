@@ -12,7 +12,7 @@ from ..base.errors import UsageError
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..engine import FairseqConfig, convert_namespace_to_omegaconf
-from ..finetuning.labelled_task import FROM_CHECKPOINT
+from ..finetuning.labelled_task import OPTIONS_OF_CHECKPOINT
 from ..finetuning.settings import Settings
 from .further_options import parsed, refuse_own
 
@@ -22,7 +22,7 @@ ADAM += ["--weight-decay", 0.01]
 
 # Of the sections of options that say what is read, validated and saved, users may set these. The
 # recipe sets the rest.
-FREE = {
+SET_BY_USER = {
     "num_workers",
     "data_buffer_size",
     "batch_size_valid",
@@ -37,11 +37,11 @@ FREE = {
     "keep_last_epochs",
     "no_epoch_checkpoints",
 }
-OWN = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq"]
-OWN += ["max_update", "max_epoch", "tpu", "stop_time_hours"]
+SET_BY_RECIPE = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq"]
+SET_BY_RECIPE += ["max_update", "max_epoch", "tpu", "stop_time_hours"]
 for section in ["dataset", "checkpoint", "distributed_training"]:
     options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
-    OWN += [name for name in options if name not in FREE]
+    SET_BY_RECIPE += [name for name in options if name not in SET_BY_USER]
 
 
 def parse(task_class, words, program, description):
@@ -212,7 +212,7 @@ class Command:
             return ["--finetune-from-model", self.checkpoint]
         switches = ["share_decoder_layers", "relative_position_local_init"]
         options = [option(name) for name in switches if self.model.get(name)]
-        for name in FROM_CHECKPOINT:
+        for name in OPTIONS_OF_CHECKPOINT:
             if name not in switches:
                 options += [option(name), self.model[name]]
         return options
@@ -242,5 +242,5 @@ class Command:
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
         own = parsed(list(map(str, self.own_options(settings, **run))))
         whole = parsed(self.options(settings, **run))
-        refuse_own(OWN, own, whole)
+        refuse_own(SET_BY_RECIPE, own, whole)
         return convert_namespace_to_omegaconf(whole)

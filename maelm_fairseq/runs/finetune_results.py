@@ -16,8 +16,8 @@ from ..base.opening import opened
 from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
 
 TABLE = "results.tsv"
-COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
-COLUMNS += ["seeds", "values", "start", "settings"]
+TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
+TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
 LABELLING = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     TOGETHER: "; recipes/label_texts.py labels new texts with both",
@@ -59,7 +59,7 @@ class Result:
         return text + self.note
 
     def row(self):
-        """The fields of COLUMNS."""
+        """The fields of TABLE_COLUMNS."""
         defined = np.array(self.values)[~np.isnan(self.values)]
         deviation = defined.std(ddof=1) if len(defined) > 1 else math.nan
         return [
@@ -83,7 +83,7 @@ def shown(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
-def scores_of(task, dataset, answers, indices):
+def scores_of_examples(task, dataset, answers, indices):
     """The scores of some of the answers, by the indices of their examples."""
     return task.scores(dataset, {index: answers[index] for index in indices})
 
@@ -142,7 +142,7 @@ def read_table(folder):
     Another table of that name is refused.
     """
     path = Path(folder, TABLE)
-    header = "\t".join(COLUMNS).encode()
+    header = "\t".join(TABLE_COLUMNS).encode()
     lines = [header]
     if path.exists():
         with opened(path) as stream:

@@ -18,7 +18,7 @@ from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
 from ..finetuning.labelled_files import is_test
-from ..finetuning.labelled_task import SCORES
+from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.prediction import make_task
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
@@ -191,7 +191,7 @@ class Runs:
             set_aside(folder, ".changed")
             raise
         state = read_checkpoint(self.model(settings, seed))
-        scores = {split: state["task_state"][SCORES][split] for split in self.scored()}
+        scores = {split: state["task_state"][SCORES_ENTRY][split] for split in self.scored()}
         contents = RunRecord(scores, curve(log, metrics[0]), seconds)
         save_json(asdict(contents), record)
 

@@ -20,8 +20,8 @@ from ..evaluation.votes import (
     spread,
     together,
 )
-from ..finetuning.metrics import MOST_GROUPS, standard_errors
-from .finetune_results import Result, scores_of
+from ..finetuning.metrics import MOST_JACKKNIFE_GROUPS, standard_errors
+from .finetune_results import Result, scores_of_examples
 
 PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
@@ -157,20 +157,20 @@ class Measurement:
             others: of the bag of words, likewise
         Returns: list of `votes.Score`
         """
-        spreads = [
-            spread(table(answers["valid"], others["valid"])) for answers in (answered, others)
-        ]
+        spreads = []
+        for answers in (answered, others):
+            spreads.append(spread(outputs_of_examples(answers["valid"], others["valid"])))
         together_scores = []
         for name, split in self.splits.items():
             if split not in others:
                 continue
             indices = [*others[split]]
-            encoder = table(answered[split], indices)
-            bag_of_words = table(others[split], indices)
+            encoder = outputs_of_examples(answered[split], indices)
+            bag_of_words = outputs_of_examples(others[split], indices)
             outputs = together(encoder, bag_of_words, spreads).tolist()
             dataset = self.task.datasets[split]
-            scores = partial(scores_of, self.task, dataset, dict(zip(indices, outputs)))
-            errors = standard_errors(scores, indices, MOST_GROUPS)
+            scores = partial(scores_of_examples, self.task, dataset, dict(zip(indices, outputs)))
+            errors = standard_errors(scores, indices, MOST_JACKKNIFE_GROUPS)
             for metric, value in scores(indices).items():
                 together_scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
         return together_scores
@@ -183,13 +183,13 @@ class Measurement:
         dataset = self.task.datasets[split]
 
         def difference(indices):
-            ours = scores_of(self.task, dataset, encoder, indices)
-            theirs = scores_of(self.task, dataset, bag_of_words, indices)
+            ours = scores_of_examples(self.task, dataset, encoder, indices)
+            theirs = scores_of_examples(self.task, dataset, bag_of_words, indices)
             return {metric: ours[metric] - theirs[metric] for metric in ours}
 
-        return standard_errors(difference, [*bag_of_words], MOST_GROUPS)
+        return standard_errors(difference, [*bag_of_words], MOST_JACKKNIFE_GROUPS)
 
 
-def table(answers, indices):
+def outputs_of_examples(answers, indices):
     """The outputs, (n, K), of some answers, by the indices of their examples."""
     return np.array([answers[index] for index in indices])
