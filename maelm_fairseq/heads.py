@@ -13,7 +13,7 @@ from .state_dicts import HEAD_PREFIX, weights_of
 
 
 def alignment(x):
-    """The number that the size of the vocabulary should be a multiple of, on the device of `x`.
+    """The size of the vocabulary should be a multiple of this number, on the device of `x`.
 
     A GPU multiplies half-precision matrices of other sizes several times slower.
     """

@@ -82,10 +82,10 @@ def finetune(runs, settings):
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
-        print(highest([result for result in results if result.split == dev]))
+        print(highest([result for result in results if result.file_name == dev]))
     report_end([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
-    print(f"model of the best seed: {runs.model(chosen, best)}")
+    print(f"model of the best seed: {runs.checkpoint_path(chosen, best)}")
 
 
 def report_end(curves, result, epochs):
@@ -103,7 +103,7 @@ def report_end(curves, result, epochs):
         )
     rise = still_rises(curves, result.error)
     if rise is not None:
-        where = f"{result.metric} on {result.split} rose by {rise:.2f} over the last quarter of"
+        where = f"{result.metric} on {result.file_name} rose by {rise:.2f} over the last quarter of"
         print(f"not finished: {where} training; try more --epochs than {epochs}")
 
 
@@ -119,7 +119,7 @@ def report_best(runs, settings, best, records):
     logging.getLogger(READER).setLevel(logging.WARNING)
     command = runs.command
     folder = runs.parent(settings)
-    checkpoint = runs.model(settings, best)
+    checkpoint = runs.checkpoint_path(settings, best)
     task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
     results = []
     reports = []

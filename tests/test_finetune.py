@@ -235,8 +235,8 @@ def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
         assert json.loads(path.read_text()) == whole
     (own / "test.tsv").rename(own / "dev_mismatched.tsv")
     _, again = yardsticks_of(own, arguments)
-    assert {result.split for result in first} == {"dev.tsv", "test.tsv"}
-    assert {result.split for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
+    assert {result.file_name for result in first} == {"dev.tsv", "test.tsv"}
+    assert {result.file_name for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
 
 
 def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
@@ -251,7 +251,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
     error = differences.std(ddof=1) / len(differences) ** 0.5
     wanted = ("dev.tsv", "bag of words")
-    (bag,) = [result for result in results if (result.split, result.start) == wanted]
+    (bag,) = [result for result in results if (result.file_name, result.start) == wanted]
     assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
     assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
@@ -565,7 +565,7 @@ def test_wrong_input(files, arguments, tmp_path):
         return error_of(begun, *own, *options)  # later options override earlier ones
 
     runs, settings = run_main(begun, *own, "--from-scratch")
-    runs.command.model["relative_position_local_init"] = True
+    runs.command.model_options["relative_position_local_init"] = True
     assert "--relative-position-local-init" in words_of(runs, settings)
     assert "nosuch.pt: not found" in error_with("--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [

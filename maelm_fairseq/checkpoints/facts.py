@@ -60,7 +60,8 @@ class Facts:
 
     @property
     def is_fine_tuned(self):
-        return self.options.mask_prob is None
+        """Whether its last training was of a task without masks."""
+        return self.options.mask_prob is None and self.imported_from is None
 
     def classes(self, outputs):
         """The names of a head's classes, in order, or their numbers if there are no names.

@@ -19,8 +19,8 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     )
 
 PLAIN = {str, bytes, int, float, bool, type(None)}
-FLOAT_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-FLOAT_DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
+PLAIN_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+PLAIN_DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
 
 
 def read_file(path, writer="fairseq-train", old=False):
@@ -144,7 +144,7 @@ class Copier:
             tensor.is_nested
             or tensor.layout != torch.strided
             or tensor.device.type != "cpu"
-            or tensor.dtype not in FLOAT_DTYPES
+            or tensor.dtype not in PLAIN_DTYPES
         ):
             kind = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
             raise ValueError(

@@ -67,7 +67,7 @@ def name_in(section):
 def is_fairseqs(part, name):
     """Whether a model, task or criterion of this name is fairseq's own.
 
-    Neither our models nor our checkpoints have such a one, except for the harmless.
+    This plugin's models and checkpoints use none of these, except for HARMLESS.
     """
     registry, _ = REGISTRIES[part]
     registered = registry.get(name)

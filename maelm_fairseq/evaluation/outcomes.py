@@ -50,18 +50,22 @@ class Records:
             self.arrays[ORIGIN] = np.array(model)
         was = model
         if os.path.exists(path):
-            with opened(path) as stream, self.read(), np.load(stream) as arrays:
+            with opened(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
                 was = str(arrays[ORIGIN])
                 self.arrays = dict(arrays)
         if model is not None:
             self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
 
-    def read(self):
+    def faults_of_file(self):
         """A block in which errors are the fault of the file, which anybody may have written."""
         return reading(self.path, "the record of an evaluation", "move it away")
 
     def check(self, was, now):
-        """Refuses a file whose origin `was` another than that of `now`; both are dicts."""
+        """Refuses a file that was made from something else than what is evaluated now.
+
+        Args:
+            was, now: {name of an input: what identifies it}
+        """
         fix = "give the model another name in --names, choose another --dest, or remove the file"
         provenance.check_same(self.path, was, now, fix)
 
@@ -70,7 +74,7 @@ class Records:
         key = f"{task}/{name}/{ORIGIN}"
         if key not in self.arrays:
             return None
-        with self.read():
+        with self.faults_of_file():
             return dict(json.loads(str(self.arrays[key])))
 
     def has(self, task, name, origin):
@@ -94,7 +98,7 @@ class Records:
 
     def answers(self, task, feature, layer=CHOSEN_LAYER):
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
-        with self.read():
+        with self.faults_of_file():
             rows = self.arrays[f"{task}/{feature}"]
             layers = self.arrays.get(f"{task}/{feature}/layers")
             if layer == CHOSEN_LAYER and layers is not None:
@@ -106,7 +110,7 @@ class Records:
 
     def table(self):
         """The scores, a DataFrame of SCORE_COLUMNS; few-shot scores are means over repetitions."""
-        with self.read():
+        with self.faults_of_file():
             return pd.DataFrame(self.rows(), columns=SCORE_COLUMNS)
 
     def rows(self):

@@ -149,5 +149,5 @@ def best_of(candidates):
 
 
 def is_empty(candidate, may_be_empty):
-    """Whether no answer is more probable, to a model that has learned that there may be none."""
+    """Whether it is more probable that there is no answer, if the model has learned of such."""
     return may_be_empty and candidate.none > candidate.score

@@ -162,8 +162,8 @@ class Command:
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)  # of the task, for the user
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
-        self.model = read_checkpoint(self.checkpoint)["cfg"]["model"]
-        self.defaults = task_class.defaults(self.name, self.model["encoder_embed_dim"])
+        self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
+        self.defaults = task_class.defaults(self.name, self.model_options["encoder_embed_dim"])
 
     def words(self, settings, seed, updates, save_dir, scored):
         """The command of a run.
@@ -211,10 +211,10 @@ class Command:
         if not self.args.from_scratch:
             return ["--finetune-from-model", self.checkpoint]
         switches = ["share_decoder_layers", "relative_position_local_init"]
-        options = [option(name) for name in switches if self.model.get(name)]
+        options = [option(name) for name in switches if self.model_options.get(name)]
         for name in OPTIONS_OF_CHECKPOINT:
             if name not in switches:
-                options += [option(name), self.model[name]]
+                options += [option(name), self.model_options[name]]
         return options
 
     def layer_decay(self):

@@ -31,7 +31,7 @@ class Result:
     """The scores of one metric on one split, in percent, of runs that differ in their seed."""
 
     task: str
-    split: str  # the name of its file
+    file_name: str  # of the split
     metric: str
     values: List[float]  # of each seed; nan where it is not defined
     error: float  # the standard error over examples
@@ -65,7 +65,7 @@ class Result:
         return [
             datetime.date.today().isoformat(),
             self.task,
-            self.split,
+            self.file_name,
             self.metric,
             self.median,
             shown(self.bounded.min()),
@@ -130,7 +130,7 @@ def highest(results):
     comparable = [result for result in results if result.metric == results[0].metric]
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
     name = "the encoder" if best is comparable[0] else best.start
-    return f"highest on {best.split}: {name}{LABELLING.get(name, '')}"
+    return f"highest on {best.file_name}: {name}{LABELLING.get(name, '')}"
 
 
 # The table --------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def show(results):
     """Prints a line for each split and metric: the encoder's score, then those of the others."""
     lines: Dict[tuple, List[Result]] = {}
     for result in results:
-        lines.setdefault((result.task, result.split, result.metric), []).append(result)
+        lines.setdefault((result.task, result.file_name, result.metric), []).append(result)
     print("± is the standard error over examples")
     for (task, split, metric), (encoder, *others) in lines.items():
         yardsticks = [f"{other.start} {other}" for other in others]

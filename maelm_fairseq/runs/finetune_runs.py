@@ -95,19 +95,19 @@ class Runs:
     def folder(self, settings, seed):
         return os.path.join(self.parent(settings), f"seed{seed}")
 
-    def model(self, settings, seed):
+    def checkpoint_path(self, settings, seed):
         """The checkpoint that is reported: the last one, or the best if the options say by what."""
         kind = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
         return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
 
-    def record(self, settings, seed):
+    def record_path(self, settings, seed):
         """The file with the scores of a run; it exists once fairseq-train has completed the run."""
         return Path(self.folder(settings, seed), "scores.json")
 
     def is_done(self, settings, seed):
         """Whether a run is complete; of a search, the scores are enough."""
-        has_model = seed == SEARCH_SEED or os.path.isfile(self.model(settings, seed))
-        return has_model and self.record(settings, seed).exists()
+        has_model = seed == SEARCH_SEED or os.path.isfile(self.checkpoint_path(settings, seed))
+        return has_model and self.record_path(settings, seed).exists()
 
     def updates(self, settings):
         batches = math.ceil(len(self.task.datasets["train"]) / settings.batch_size)
@@ -137,7 +137,7 @@ class Runs:
         return best
 
     def ranked(self, records):
-        """The places of the records of runs, best first, by the dev file."""
+        """The indices of the records of runs, best first, by the dev file."""
         metric = self.cfg.checkpoint.best_checkpoint_metric
         return ranked([record.scores["valid"] for record in records], metric)
 
@@ -149,7 +149,7 @@ class Runs:
         if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
             for path in Path(self.folder(settings, seed)).glob("checkpoint*.pt"):
                 path.unlink()
-        path = self.record(settings, seed)
+        path = self.record_path(settings, seed)
         record = read_json(path, RunRecord, "the scores of this run")
         for split in self.scored():
             scores = record.scores.get(split, {})
@@ -168,7 +168,7 @@ class Runs:
         The variables in `environment` limit it to its device; `name` is what the user calls it.
         """
         folder = self.folder(settings, seed)
-        record = self.record(settings, seed)
+        record = self.record_path(settings, seed)
         record.unlink(missing_ok=True)  # the scores of a model that is gone
         provenance.check_unchanged(self.files)
         os.makedirs(folder, exist_ok=True)
@@ -190,7 +190,7 @@ class Runs:
         except UsageError:
             set_aside(folder, ".changed")
             raise
-        state = read_checkpoint(self.model(settings, seed))
+        state = read_checkpoint(self.checkpoint_path(settings, seed))
         scores = {split: state["task_state"][SCORES_ENTRY][split] for split in self.scored()}
         contents = RunRecord(scores, curve(log, metrics[0]), seconds)
         save_json(asdict(contents), record)
@@ -202,7 +202,7 @@ def read_files(command, cfg):
     Returns: the task, and the splits of the files
     """
     task = make_task(command.kind, **cfg.task)
-    task.positions = command.model["max_positions"]
+    task.positions = command.model_options["max_positions"]
     task.prepare_state()
     splits = []
     for split in task.files:

@@ -42,8 +42,10 @@ class Measurement:
         self.labelled = labelled
         self.folder = folder
         self.is_regression = task.state.labels is None
-        self.splits = {os.path.basename(path): split for split, path in files.items()}  # by file
-        made_from = [(name, sha256(files[split])) for name, split in sorted(self.splits.items())]
+        self.split_of_file = {os.path.basename(path): split for split, path in files.items()}
+        made_from = [
+            (name, sha256(files[split])) for name, split in sorted(self.split_of_file.items())
+        ]
         self.name = f"bag_of_words-{short_checksum([made_from, self.is_regression])}"
         self.path = os.path.join(folder, f"{self.name}.json")
 
@@ -85,7 +87,7 @@ class Measurement:
         predictors = [BAG_OF_WORDS] if self.is_regression else [BAG_OF_WORDS, MOST_FREQUENT]
         expected_scores = set()
         expected_sizes = {}
-        for name, split in self.splits.items():
+        for name, split in self.split_of_file.items():
             dataset = self.task.datasets[split]
             if split != "train" and dataset.metrics:
                 expected_scores.update(itertools.product(predictors, [name], dataset.metrics))
@@ -105,7 +107,9 @@ class Measurement:
             encoder: list of Results of the encoder on the same files
             answered: {split: answers of the encoder's reported model}
         """
-        reported = {(result.split, result.metric): np.median(result.bounded) for result in encoder}
+        reported = {
+            (result.file_name, result.metric): np.median(result.bounded) for result in encoder
+        }
         others = self.answers(found)
         errors = {}
         for split in others:
@@ -115,7 +119,7 @@ class Measurement:
             note = ""
             if score.predictor == BAG_OF_WORDS:
                 difference = reported[score.file, score.metric] - score.value
-                error = errors[self.splits[score.file]][score.metric]
+                error = errors[self.split_of_file[score.file]][score.metric]
                 note = f" (difference {difference:+.2f} ± {error:.2f})"
             results.append(self.result(score, self.name, note))
         settings = f"{encoder[0].settings} {self.name}"
@@ -132,7 +136,7 @@ class Measurement:
         """
         answers = {}
         for name, outputs in found.outputs.items():
-            split = self.splits[name]
+            split = self.split_of_file[name]
             indices = self.task.labelled_examples(self.task.datasets[split])
             answers[split] = dict(zip(indices, outputs))
         return answers
@@ -140,7 +144,7 @@ class Measurement:
     def result(self, score, settings, note=""):
         return Result(
             task=os.path.basename(self.labelled),
-            split=score.file,
+            file_name=score.file,
             metric=score.metric,
             values=[score.value],
             error=score.error,
@@ -161,7 +165,7 @@ class Measurement:
         for answers in (answered, others):
             spreads.append(spread(outputs_of_examples(answers["valid"], others["valid"])))
         together_scores = []
-        for name, split in self.splits.items():
+        for name, split in self.split_of_file.items():
             if split not in others:
                 continue
             indices = [*others[split]]

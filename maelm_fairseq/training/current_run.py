@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Dict, Optional, TextIO
 
+from .reporting import FirstUpdates
+
 
 @dataclass
 class Run:
@@ -20,6 +22,7 @@ class Run:
     # The last update at which fairseq was asked to validate and save.
     validated_at: Optional[int] = None
     saving_last: Optional[str] = None  # the path of the last checkpoint, while it is saved
+    first_updates: FirstUpdates = field(default_factory=FirstUpdates)
 
 
 current = Run()

@@ -14,11 +14,10 @@ from ..task import MaeLmTask
 from . import resume_checks, resuming, stopping
 from .current_run import current
 from .memory import RETURN_INTERVAL, return_freed_memory
-from .reporting import FirstUpdates, reporter
+from .reporting import reporter
 from .saving import not_finite
 
 logger = logging.getLogger(__name__)
-first_updates = FirstUpdates()
 
 
 def train(original, cfg, trainer, task, epoch_itr):
@@ -105,7 +104,7 @@ def train_step(original, trainer, samples, raise_oom=False):
             raise
         raise UsageError(one_line(error)) from None
     if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
-        first_updates.report(trainer.get_num_updates(), trainer.cfg.optimization.max_update)
+        current.first_updates.report(trainer.get_num_updates(), trainer.cfg.optimization.max_update)
     return output
 
 

@@ -20,7 +20,7 @@ SIGNS_OF_LIFE = (1, 10, 25)
 
 
 class FirstUpdates:
-    """Says after a process's first updates how long one takes, and how long the rest will take."""
+    """Says after the first updates of a run how long one takes, and how long the rest will take."""
 
     def __init__(self):
         self.first = None  # the number of its first update, and the time at its end

@@ -93,7 +93,7 @@ def refuse_to_begin_anew(cfg, suffix, usable, refused):
 
 
 def restore_best(last, best):
-    """Copies the last checkpoint to the name of the best one, which it is.
+    """Copies the last checkpoint to the name of the best one, if it is the best.
 
     The run may have been killed after writing the first and before writing the second. A file that
     has the name of the best one is renamed, as it may be of another run.

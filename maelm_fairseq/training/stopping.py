@@ -116,7 +116,7 @@ def _end_with(parent):
 
 
 def listen(task):
-    """Has a task of any class pass on that a process was asked to stop.
+    """Makes a task tell all processes that one of them was asked to stop.
 
     Its steps add this to their logging outputs, from which `reduce_metrics` learns it. A validation
     then ends with `StopRequested`.
