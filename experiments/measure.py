@@ -111,15 +111,16 @@ def outcomes(path):
         task, feature = key.split("/")
         if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
-                arrays[f"{key}/{layer}"] = in_two_bytes(records.answers(task, feature, layer))
+                answers = records.answers(task, feature, layer)
+                arrays[f"{key}/{layer}"] = compact(answers, np.float16)
         else:
-            arrays[key] = in_two_bytes(records.arrays[key])
+            arrays[key] = compact(records.arrays[key], np.float16)
     return arrays
 
 
-def in_two_bytes(values):
-    """Values in two bytes each, indices of classes in one."""
-    return values.astype(np.float16 if values.dtype.kind == "f" else np.int8)
+def compact(values, float_type):
+    """Values as floats of a type, indices of classes in one byte each."""
+    return values.astype(float_type if values.dtype.kind == "f" else np.int8)
 
 
 def ranks(checkpoint, dest, run):

@@ -36,7 +36,7 @@ from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
 from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
-from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, losses, write_records
+from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, write_records
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
@@ -172,20 +172,15 @@ def task_answers(name, folder):
         bag_of_words = of_all(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
-        arrays[f"{task}/{ENCODER_ALONE}"] = in_four_bytes(answer(encoder))
+        arrays[f"{task}/{ENCODER_ALONE}"] = compact(answer(encoder), np.float32)
         votes = together(encoder, bag_of_words, spreads)
-        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = in_four_bytes(answer(votes))
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(answer(votes), np.float32)
     return arrays
 
 
 def is_of_dev(labelled):
     """Whether each example is in the dev file, (n,); the others are in the test file."""
     return np.isin(labelled.rest, labelled.files["dev.tsv"])
-
-
-def in_four_bytes(values):
-    """Values in four bytes each, indices of classes in one."""
-    return values.astype(np.float32 if values.dtype.kind == "f" else np.int8)
 
 
 def evaluated(name, folder, pairs):
@@ -266,7 +261,7 @@ def measure_yardsticks(folder, pairs):
     vectors = word_vectors(folder / "data", width(folder))
     for task in NATURAL:
         for name, values in task_yardsticks(task, folder, vectors).items():
-            arrays[f"{task}/{name}"] = in_four_bytes(values)
+            arrays[f"{task}/{name}"] = compact(values, np.float32)
     if pairs:
         arrays.update(pair_yardsticks(folder, pairs))
     save_arrays(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)

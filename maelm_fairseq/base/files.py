@@ -97,23 +97,33 @@ def partial_path(path):
 
 
 @contextlib.contextmanager
-def temporary_path(path, new=False):
-    """Gives the hidden name of `partial_path` to write under.
+def hidden_path(path):
+    """Gives the hidden name of `partial_path` to write under; what still has it at last is removed.
 
-    What was written gets the name `path` when the block ends without an error, and is removed
-    otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
+    What killed processes left under such names is removed, too.
     """
     folder, name = os.path.split(os.path.abspath(path))
     partial = partial_path(path)
     remove_abandoned(folder, glob.escape(name))
     try:
         yield partial
-        rename_into_place(partial, path, new)
-        sync(folder)
     except Exception as error:
         raise with_final_path(path, partial, error) from None
     finally:
         remove(partial)
+
+
+@contextlib.contextmanager
+def temporary_path(path, new=False):
+    """Gives the hidden name of `partial_path` to write under.
+
+    What was written gets the name `path` when the block ends without an error, and is removed
+    otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
+    """
+    with hidden_path(path) as partial:
+        yield partial
+        rename_into_place(partial, path, new)
+        sync(os.path.dirname(os.path.abspath(path)))
 
 
 def rename_into_place(partial, path, new):
@@ -157,14 +167,9 @@ def atomic_folder(path):
 @contextlib.contextmanager
 def temporary_folder(path):
     """Makes a folder beside `path`, of the name of `temporary_path`, that is removed in the end."""
-    folder, name = os.path.split(os.path.abspath(path))
-    remove_abandoned(folder, glob.escape(name))
-    partial = partial_path(path)
-    os.mkdir(partial)
-    try:
+    with hidden_path(path) as partial:
+        os.mkdir(partial)
         yield partial
-    finally:
-        remove(partial)
 
 
 def with_final_path(path, partial, error):
