@@ -35,6 +35,13 @@ def parse_args():
     return parser.parse_args()
 
 
+def check_table(path):
+    """Refuses a table to write that exists, cannot be written, or has the name of a packed file."""
+    check_new_file(path)
+    if path.endswith(".gz"):
+        raise UsageError(f"--dest {path}: it is written as plain text; choose a name without .gz")
+
+
 def check_texts(path):
     """Refuses a file of texts that is not there, before any work; a pipe can be opened only once.
 
@@ -90,10 +97,15 @@ def tagged_text(words):
     return "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
 
 
+def score_text(score):
+    """A predicted value as text, with all digits that a float32 has."""
+    return f"{score:.10g}"
+
+
 def table_line(prediction, texts):
     """A line of the table: the prediction, and the texts."""
     if isinstance(prediction, float):
-        fields = [f"{prediction:.10g}"]
+        fields = [score_text(prediction)]
     else:
         label = max(prediction, key=prediction.get)
         fields = [label, f"{prediction[label]:.4f}"]
@@ -113,11 +125,7 @@ def header(prediction, texts_of_a_line):
 
 def main():
     args = parse_args()
-    check_new_file(args.dest)
-    if args.dest.endswith(".gz"):
-        raise UsageError(
-            f"--dest {args.dest}: it is written as plain text; choose a name without .gz"
-        )
+    check_table(args.dest)
     check_texts(args.texts)
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)

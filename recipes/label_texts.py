@@ -17,11 +17,18 @@ import numpy as np
 from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, check_new_file
+from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
 from maelm_fairseq.evaluation.votes import answer, spread, together
-from maelm_fairseq.predict import check_head, check_texts, chunks_of_file, text_columns
+from maelm_fairseq.predict import (
+    check_head,
+    check_table,
+    check_texts,
+    chunks_of_file,
+    score_text,
+    text_columns,
+)
 
 LEAST_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
 
@@ -110,7 +117,7 @@ def parse_args():
 
 def main():
     args = parse_args()
-    check_new_file(args.dest)
+    check_table(args.dest)
     check_texts(args.texts)
     labelled = Labelled(args.labelled, args.regression)
     model = None
@@ -129,7 +136,7 @@ def main():
         header = ["score" if are_values else "label", *text_columns(columns)]
         stream.write("\t".join(header) + "\n")
         for predicted, text in zip(answers, texts):
-            shown = f"{predicted:.4f}" if are_values else predicted
+            shown = score_text(predicted) if are_values else predicted
             stream.write("\t".join([shown, *text]) + "\n")
     print(f"written: {args.dest}, {len(texts):,} texts")
 

@@ -107,8 +107,23 @@ def test_it_labels_new_texts(tmp_path):
     assert len(read_sentences(tmp_path / "labels.tsv").examples) == 3
     fault = error_of(label_texts.main, *options, tmp_path / "labels.tsv")
     assert "labels.tsv: exists already" in fault
+    fault = error_of(label_texts.main, *options, tmp_path / "labels.tsv.gz")
+    assert "labels.tsv.gz: it is written as plain text; choose a name without .gz" in fault
     fault = error_of(label_texts.main, *options, tmp_path / "x", "--checkpoint", "model.pt")
     assert "--checkpoint and --data belong together" in fault
+
+
+def test_small_values_are_written_with_their_digits(tmp_path):
+    rows = [("good film", "2e-06"), ("bad film", "1e-06"), ("good one", "3e-06"), ("bad", "1e-06")]
+    for split in ("train", "dev"):
+        write_table(tmp_path / f"{split}.tsv", ["sentence", "score"], rows)
+    texts, dest = tmp_path / "texts", tmp_path / "new.tsv"
+    texts.write_text("good\nbad\n")
+    run_main(label_texts.main, "--labelled", tmp_path, "--texts", texts, "--dest", dest)
+    _, *lines = dest.read_text().splitlines()
+    good, bad = (float(line.split("\t")[0]) for line in lines)
+    assert good > bad
+    assert 0 < good < 1e-5
 
 
 def test_it_predicts_values_of_pairs(tmp_path):
