@@ -11,8 +11,11 @@ from the same weights.
 
 import os
 import re
-import sys
 from dataclasses import dataclass
+
+from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.running import run
 
 UPDATES = int(os.environ.get("UPDATES", 6_000))  # a trial takes fewer
 FADE = ["--encoder-mask-fade-updates", str(UPDATES // 6)]
@@ -77,7 +80,10 @@ def arm_and_seed(name):
 
     The kind is "reset", "rates" or "".
     """
-    arm, seed, kind = re.fullmatch(r"(.+)-(\d+)(?:-(reset|rates))?", name).groups("")
+    match = re.fullmatch(r"(.+)-(\d+)(?:-(reset|rates))?", name)
+    if not match or match[1] not in ARMS:
+        raise UsageError(f"{name}: expected ARM-SEED with one of {', '.join(ARMS)}")
+    arm, seed, kind = match.groups("")
     return arm, int(seed), kind
 
 
@@ -147,13 +153,16 @@ def options_of_arm(name):
 
 
 def main():
-    if len(sys.argv) == 1:
+    parser = Parser("arms.py", description=__doc__)
+    parser.add_argument("what", nargs="?", metavar="pilots or ARM-SEED")
+    what = parser.parse_args().what
+    if what is None:
         print(*encoders(), sep="\n")
-    elif sys.argv[1] == "pilots":
+    elif what == "pilots":
         print(*pilots(), sep="\n")
     else:
-        print(" ".join(f"'{word}'" for word in options_of_arm(sys.argv[1])))
+        print(" ".join(f"'{word}'" for word in options_of_arm(what)))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

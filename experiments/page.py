@@ -10,6 +10,7 @@ have these functions, by section.
 from pathlib import Path
 
 from arms import encoders
+from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from page_blocks import with_blocks
@@ -76,5 +77,11 @@ SECTIONS = [
 ]
 BLOCKS = {section.__name__: section for section in SECTIONS}
 
+
+def main():
+    Parser("page.py", description=__doc__).parse_args()
+    remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures")
+
+
 if __name__ == "__main__":
-    run(lambda: remake(HERE / "RESULTS.md", HERE / "records", HERE / "pictures"))
+    run(main)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
+from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
@@ -318,6 +319,7 @@ class Page:
 
 
 def main():
+    Parser("small_page.py", description=__doc__).parse_args()
     page = Page()
     text = with_blocks(SMALL_PAGE.read_text(encoding="utf-8"), lambda name: getattr(page, name)())
     with atomic_write(SMALL_PAGE) as stream:

@@ -113,6 +113,9 @@ class MaeLm:
         Yields:
             the indices of n rows (n,); which of their tokens are padding (n, t);
             layers 0 to L, a list of (n, t, C)
+        Raises:
+            TypeError: not a tensor of integers of two dimensions
+            ValueError: no tokens of this vocabulary, or padding elsewhere
         """
         return encoding.layers(self, tokens)
 

@@ -292,7 +292,7 @@ def export_once(args, checkpoint, data, dest, record):
     texts = ", ".join(os.path.basename(path) for path in args.train)
     name = os.path.basename(os.path.abspath(args.model))
     description = f"Continued from {name} on {texts}"
-    _, _, comparison = export(checkpoint, data, dest, description=description)
+    comparison = export(checkpoint, data, dest, description=description).comparison
     print(comparison)
 
 

@@ -14,6 +14,7 @@ import os
 import sys
 from functools import partial
 
+from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run
 from maelm_fairseq.finetuning.labelled_files import is_test
@@ -192,7 +193,7 @@ def main():
     logging.disable(logging.NOTSET)
     logging.getLogger(READER).setLevel(logging.INFO)
     logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))
-    kind, *words = sys.argv[1:]
+    kind, words = script_and_options(SCRIPTS)
     runs, settings = begin(kind, words)
     runs.jobs.listen()
     finetune(runs, settings)

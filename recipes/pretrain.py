@@ -24,7 +24,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from maelm_fairseq import __path__ as plugin
-from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.command_line import Parser, script_and_options, within
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
@@ -369,7 +369,8 @@ def count_gpus():
 
 
 def main():
-    recipe, *words = sys.argv[1:]
+    scripts = {str(path): path.name for path in RECIPES.glob("pretrain_*.sh")}
+    recipe, words = script_and_options(scripts)
     args, extra = parse(recipe, words)
     if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
         raise UsageError(

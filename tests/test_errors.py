@@ -2,10 +2,23 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
-from conftest import PLUGIN, TINY, TINY_MODEL, VALIDATE, binarize, documents, hydra, run, text_of
+from conftest import (
+    PLUGIN,
+    PYTHON,
+    ROOT,
+    TINY,
+    TINY_MODEL,
+    VALIDATE,
+    binarize,
+    documents,
+    hydra,
+    run,
+    text_of,
+)
 from test_preemption import free_port
 
 
@@ -185,3 +198,44 @@ def test_other_errors(monkeypatch, trained, variable):
     assert ("Traceback" in done.stdout) == (trained or variable is not None)
     line = "error: KeyError: 'other' (MAELM_TRACEBACK=1 shows where)"
     assert (line in done.stdout) == (not trained)
+
+
+# Started by our own processes alone, with arguments that no user writes.
+STARTED_BY_OTHERS = {"maelm_fairseq/runs/gpu_memory.py", "maelm_fairseq/huggingface/calls.py"}
+CALLED_BY_SCRIPTS = {
+    "recipes/finetune.py": "run one of finetune_glue.sh, ",
+    "recipes/pretrain.py": "run one of pretrain_",
+}
+FOLDERS_OF_PROGRAMS = ["maelm_fairseq", "recipes", "data-prep", "experiments", "benchmarks"]
+
+
+def programs():
+    """The paths of all programs that users may start."""
+    paths = []
+    for folder in FOLDERS_OF_PROGRAMS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if 'if __name__ == "__main__":' in path.read_text() and name not in STARTED_BY_OTHERS:
+                paths.append(name)
+    return paths
+
+
+@pytest.mark.parametrize("path", programs())
+def test_a_program_that_is_asked_for_help(path, tmp_path):
+    """It helps, or says which script to run; it writes no file."""
+    if path.startswith("maelm_fairseq/"):
+        program = [PYTHON, "-m", path.removesuffix(".py").replace("/", ".")]
+    else:
+        program = [PYTHON, str(ROOT / path)]
+    streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run([*program, "--help"], cwd=tmp_path, **streams)
+    if path in CALLED_BY_SCRIPTS:
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert CALLED_BY_SCRIPTS[path] in done.stderr
+        assert done.stderr.count("\n") == 1
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "usage: " in done.stdout
+        assert not done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """Using a model from Python."""
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -244,14 +245,21 @@ def test_pairs(classifier):
     assert list(rows[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
 
 
-def test_heads(folder, model, tmp_path):
-    refuses("the checkpoint has no head: predictions need a fine-tuned model", model.predict, "kan")
+@pytest.fixture
+def with_heads(folder, tmp_path):
+    """A function: the model with heads of these names, which are untrained."""
 
-    def with_heads(*names):
+    def load(*names):
         heads = {name: HEADS[name]() for name in names}
         return hub.from_pretrained(
             write_checkpoint(tmp_path, folder, heads=heads, **FINE_TUNED), folder
         )
+
+    return load
+
+
+def test_heads(with_heads, model):
+    refuses("the checkpoint has no head: predictions need a fine-tuned model", model.predict, "kan")
 
     fault = "has the heads span, score, expected one"
     refuses(fault, with_heads("span", "score").predict, "kan")
@@ -267,9 +275,32 @@ def test_heads(folder, model, tmp_path):
     assert model.predict(QUESTIONS) == pytest.approx(expected, abs=1e-5)
 
 
-def test_what_is_no_text_is_refused(model, tmp_path):
-    for texts in [b"kan", {"kan": 1}, 3]:
-        refuses("expected a string or a list of strings", model.encode, texts, error=TypeError)
+def test_what_is_no_text_is_refused(model, classifier, with_heads):
+    """By every method, in a line of ours."""
+    tagger = with_heads("tags")
+    span = with_heads("span")
+    of_texts = [
+        model.encode,
+        model.extract_features,
+        model.embed,
+        model.score,
+        classifier.predict,
+        tagger.predict,
+        partial(span.answer, "kan ?"),
+        lambda texts: span.answer(texts, "kan"),
+    ]
+    of_one_text = [model.words, model.word_features, model.fill_mask]
+    for method in of_texts + of_one_text:
+        for texts in [b"kan", {"kan": 1}, 3, None]:
+            refuses("expected a string", method, texts, error=TypeError)
+    for texts in [[3], [None], 3, "kan", [["kan", 3]]]:
+        for method in [model.decode, lambda tokens: next(model.layers(tokens))]:
+            refuses("tokens must be a tensor of integers", method, texts, error=TypeError)
+    refuses("found int, expected a string", tagger.predict, [["kan", 3]], error=TypeError)
+    refuses("tokens from 0 to 102", lambda: next(model.layers(torch.tensor([[0, 102, 2]]))))
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path):
     fault = "nowhere: not found, expected a checkpoint"
     refuses(fault, hub.from_pretrained, tmp_path / "nowhere", error=FileNotFoundError)
 

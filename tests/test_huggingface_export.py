@@ -165,26 +165,28 @@ def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, cap
     assert compared_again == compared
     assert "-c constraints.txt transformers" in compared or "answers as the hub does" in compared
     assert contents(dest) == before
-    for change, names in {
-        "README.md": "README.md",
-        "model.safetensors": "model.safetensors",
-        "1_Pooling/config.json": "1_Pooling/config.json",
-        "notes.txt": "notes.txt",
-    }.items():
+    (dest / "README.md").write_text("My own words")
+    copy = shutil.copytree(dest, tmp_path / "renamed")
+    run_main(program.main, *options, "--description", "of films")
+    run_main(program.main, *options[:-1], copy)
+    for line in capsys.readouterr().out.splitlines()[::2]:
+        assert line.startswith("the same already: ")
+        assert line.endswith("; nothing was changed")
+    assert (dest / "README.md").read_text() == "My own words"
+    shutil.rmtree(copy)
+    for change in ("model.safetensors", "1_Pooling/config.json", "notes.txt"):
         path = dest / change
         was = path.read_bytes() if path.exists() else None
         path.write_text("mine")
         edited = contents(dest)
         fault = error_of(program.main, *options)
         assert fault.startswith(f"{dest}: exists already, and is not the same as this export")
-        assert f"found other contents of {names}; remove it or choose another --dest" in fault
+        assert f"found other contents of {change}; choose another --dest" in fault
         assert contents(dest) == edited
         if was is None:
             path.unlink()
         else:
             path.write_bytes(was)
-    fault = error_of(program.main, *options, "--description", "of films")
-    assert "found other contents of README.md;" in fault
     assert sorted(os.listdir(tmp_path)) == ["dest", "run"]
 
 

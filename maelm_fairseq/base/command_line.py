@@ -40,6 +40,24 @@ class Store(argparse.Action):
         setattr(namespace, self.dest, [*before, *values] if is_continued else values)
 
 
+def script_and_options(scripts):
+    """The arguments of a program that shell scripts call: what the script is, and its options.
+
+    Args:
+        scripts: what users call, by the first argument that each passes
+    Raises:
+        UsageError: a user called the program itself
+    """
+    script, *words = sys.argv[1:] or [""]
+    if script not in scripts:
+        names = ", ".join(scripts.values())
+        raise UsageError(
+            f"{sys.argv[0]}: found {script or 'nothing'} as its first argument, which the scripts "
+            f"that call it set; run one of {names}"
+        )
+    return script, words
+
+
 def shorten_argparse_errors():
     """Has all parsers of this process, also fairseq's, report errors in one line, without usage."""
     argparse.ArgumentParser.error = Parser.error

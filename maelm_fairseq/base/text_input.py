@@ -26,34 +26,40 @@ def checked(text):
     return text
 
 
-def is_words(text):
-    """Whether a text is given as a list of its words; refuses words that contain white space."""
-    if isinstance(text, str) or not isinstance(text, (list, tuple)):
-        return False
+def joined_words(text):
+    """A text, or a list of its words, which must not contain white space -> string."""
+    if not isinstance(text, (list, tuple)):
+        return checked(text)
     for word in text:
         if checked(word).split() != [word]:
             raise UsageError(f"found the word {word!r}, expected words without white space")
-    return True
+    return " ".join(text)
 
 
-def text_pairs(texts, pairs=None):
+def texts_or_pairs(texts, pairs=None):
     """A string or a list of strings, and maybe as many others -> list of (text, pair or None)."""
-    columns = [texts] if pairs is None else [texts, pairs]
-    kinds = {isinstance(column, str) for column in columns}
-    if len(kinds) > 1 or not all(map(may_be_texts, columns)):
-        raise TypeError("expected a string or a list of strings, and pairs as the texts are")
-    columns = [[column] if isinstance(column, str) else column for column in columns]
-    columns = [list(map(checked, column)) for column in columns]
     if pairs is None:
-        return [(text, None) for text in columns[0]]
-    texts, pairs = columns
-    if len(texts) != len(pairs):
+        return [(text, None) for text in list_of_texts(texts)]
+    return paired(texts, pairs)
+
+
+def paired(texts, pairs):
+    """Two strings, or two lists of as many strings -> list of (text, pair)."""
+    firsts = list_of_texts(texts)
+    seconds = list_of_texts(pairs)
+    if isinstance(texts, str) != isinstance(pairs, str):
+        raise TypeError("found a string and a list, expected a string for a string, or two lists")
+    if len(firsts) != len(seconds):
         raise UsageError(
-            f"{len(texts)} texts and {len(pairs)} pairs, expected a pair for each text"
+            f"{len(firsts)} texts and {len(seconds)} pairs, expected a pair for each text"
         )
-    return list(zip(texts, pairs))
+    return list(zip(firsts, seconds))
 
 
-def may_be_texts(column):
-    """Whether a value is a string, or may be a list of strings."""
-    return isinstance(column, Iterable) and not isinstance(column, (bytes, Mapping))
+def list_of_texts(texts, check=checked):
+    """A string, or an iterable of strings -> list of what `check` makes of each."""
+    if isinstance(texts, str):
+        return [check(texts)]
+    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+        raise TypeError(f"found {type(texts).__name__}, expected a string or a list of strings")
+    return list(map(check, texts))

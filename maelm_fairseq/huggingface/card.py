@@ -134,7 +134,7 @@ def model_card(name, facts, config, data, kind, description=None):
         "more_imports": ", pipeline" if kind == TOKEN_CLASSIFICATION else "",
         "trust": "",
         "trust_note": "",
-        "text": description or TO_FILL_IN,
+        "text": " ".join((description or TO_FILL_IN).split()),  # it is one item of a list
         "training": "\n".join("- " + line for line in training(facts, data)),
     }
     if is_code:

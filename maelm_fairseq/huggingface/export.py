@@ -15,7 +15,7 @@ hub.embed does. It appears after the tokenizer gave the same tokens as this pack
 data and on edge cases, and, where transformers is installed, after the export answered as the hub
 does when it was called in the ways of its users: with texts or pairs, lists of words or questions,
 padded on either side, truncated. transformers is not needed. A folder that holds the same export
-already is compared in the same way, and left as it is.
+already, whatever its model card says, is compared in the same way, and left as it is.
 """
 
 import filecmp
@@ -23,6 +23,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..base.command_line import Parser
 from ..base.errors import UsageError
@@ -39,6 +40,19 @@ from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+
+
+class Exported(NamedTuple):
+    """What an export did."""
+
+    class_name: str  # of transformers, or of the file of code
+    left_out: list  # parts of the checkpoint that the class has no place for
+    comparison: str  # a sentence about what transformers answers
+    was_there: bool  # the folder held the same export before, and was left as it is
 
 
 def parse_args():
@@ -61,16 +75,16 @@ def parse_args():
 def export(checkpoint, data, dest, format="auto", description=None):
     """Writes the folder; the arguments are the program's options.
 
-    Returns:
-        the name of the class; parts of the checkpoint that are left out; a sentence about what
-        transformers answers
+    Returns: `Exported`
     Raises:
         FileNotFoundError: an input does not exist
         ValueError: an input cannot be used, or the destination exists and is not this export
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
-    place = _place(dest)
+    was_there = all(os.path.isfile(os.path.join(dest, name)) for name in (CONFIG, WEIGHTS))
+    if not was_there:
+        check_new(dest)
     # These need the extra `huggingface`: without it, this fails now, not after the work.
     import safetensors.torch  # noqa: F401
 
@@ -93,7 +107,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)
     tensors, left = weights.weights_for_transformers(model, layout, kind, head)
 
-    with place as folder:
+    with temporary_folder(dest) if was_there else atomic_folder(dest) as folder:
         _write_model(folder, config, tensors, layout)
         if kind in (weights.MODEL, weights.MASKED_LM):
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
@@ -101,14 +115,13 @@ def export(checkpoint, data, dest, format="auto", description=None):
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
         card = model_card(os.path.basename(dest), facts, config, data, kind, description)
-        path = Path(folder, "README.md")
-        path.write_text(card, encoding="utf-8", errors="backslashreplace")
-        if os.path.lexists(dest):
+        Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
+        if was_there:
             _check_same(dest, folder)
         whole = MaeLm(model, dictionary, subwords, data, facts)
         comparison = compare_with_transformers(folder, config, whole, data, kind)
     left_out = sorted({name.partition(".")[0] for name in left | unused})
-    return config["architectures"][0], left_out, comparison
+    return Exported(config["architectures"][0], left_out, comparison, was_there)
 
 
 def _head_of(model, checkpoint):
@@ -125,26 +138,20 @@ def _head_of(model, checkpoint):
     return head, module
 
 
-def _place(dest):
-    """The context of the folder to write: `dest`, or one to compare with it if it is an export."""
-    names = ["config.json", "model.safetensors", "README.md"]
-    if all(os.path.isfile(os.path.join(dest, name)) for name in names):
-        return temporary_folder(dest)
-    check_new(dest)
-    return atomic_folder(dest)
-
-
 def _check_same(dest, folder):
-    """Refuses a folder `dest` with other files, or other contents, than the export in `folder`."""
+    """Refuses a folder `dest` with other files, or other contents, than the export in `folder`.
+
+    The model card is for users to edit, and may differ.
+    """
     different = []
-    for name in sorted(_files(dest) | _files(folder)):
+    for name in sorted((_files(dest) | _files(folder)) - {CARD}):
         paths = [os.path.join(place, name) for place in (dest, folder)]
         if not all(map(os.path.isfile, paths)) or not filecmp.cmp(*paths, shallow=False):
             different.append(name)
     if different:
         raise UsageError(
             f"{dest}: exists already, and is not the same as this export would be: found other "
-            f"contents of {', '.join(different)[:200]}; remove it or choose another --dest"
+            f"contents of {', '.join(different)[:200]}; choose another --dest"
         )
 
 
@@ -176,10 +183,10 @@ def _write_model(folder, config, tensors, layout):
     """Writes configuration, weights, and for `weights.CODE` the classes."""
     import safetensors.torch
 
-    save_json(config, os.path.join(folder, "config.json"))
+    save_json(config, os.path.join(folder, CONFIG))
     # save_file would make it readable for its owner only.
     contents = safetensors.torch.save(tensors, metadata={"format": "pt"})
-    Path(folder, "model.safetensors").write_bytes(contents)
+    Path(folder, WEIGHTS).write_bytes(contents)
     if layout is weights.CODE:
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
 
@@ -197,11 +204,15 @@ def main():
     # The warnings of transformers about heads that an encoder lacks would frighten for nothing. It
     # reads these variables when it is imported.
     os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
-    state = "the same already" if os.path.lexists(args.dest) else "written"
-    class_name, dropped, comparison = export(**vars(args))
-    left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
-    print(f"{state}: {args.dest}, {class_name} with config, tokenizer and model card{left_out}")
-    print(comparison)
+    exported = export(**vars(args))
+    summary = f"{args.dest}, {exported.class_name} with config, tokenizer and model card"
+    if exported.left_out:
+        summary += f"; left out: {', '.join(exported.left_out)}"
+    if exported.was_there:
+        print(f"the same already: {summary}; nothing was changed")
+    else:
+        print(f"written: {summary}")
+    print(exported.comparison)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from ..base.errors import UsageError
-from ..base.text_input import text_pairs
+from ..base.text_input import paired
 from ..finetuning.windows import (
     WindowSizes,
     best_in_window,
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 def answer(hub_model, questions, contexts):
     """As `hub.MaeLm.answer`."""
-    pairs = text_pairs(questions, contexts)
+    pairs = paired(questions, contexts)
     head = head_of(hub_model)
     if not isinstance(head, SpanHead):
         raise UsageError("the head was not fine-tuned on questions: call predict(texts)")

@@ -20,6 +20,7 @@ BATCH_TOKENS = 2048  # of a batch, including padding
 def layers(hub_model, tokens):
     """As `hub.MaeLm.layers`."""
     model, pad = hub_model.model, hub_model.dictionary.pad()
+    tokens = checked_tokens(tokens, len(hub_model.dictionary), dimensions=(2,))
     lengths = lengths_of(tokens, pad)
     longest = int(lengths.argmax())
     check_length(hub_model, int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ..base.errors import UsageError
 from ..base.subwords import MASK, sequence
-from ..base.text_input import checked, text_pairs
+from ..base.text_input import checked, list_of_texts
 from ..vocabulary import word_starts
 from . import encoding
 from .token_tensors import SHORTEN_OR_SPLIT, check_length, tokens_of_text
@@ -67,7 +67,7 @@ def predict_masked(hub_model, tokens, masked):
 def score(hub_model, texts, within_words, truncate):
     """As `hub.MaeLm.score`."""
     limit = hub_model.model.max_positions() if truncate else None
-    tokens, sizes = hub_model.tokenizer.encode_lines([text for text, _ in text_pairs(texts)])
+    tokens, sizes = hub_model.tokenizer.encode_lines(list_of_texts(texts))
     rows = []
     for size, end in zip(sizes, sizes.cumsum()):
         part = tokens[end - size : end].tolist()

@@ -7,7 +7,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.subwords import word_sequences
-from ..base.text_input import is_words, text_pairs
+from ..base.text_input import joined_words, list_of_texts, texts_or_pairs
 from ..heads import SpanHead, TokenClassificationHead, only_head
 from .encoding import layers
 from .token_tensors import padded, tokens_of_text
@@ -17,9 +17,6 @@ def predict(hub_model, texts, pairs):
     """As `hub.MaeLm.predict`."""
     head = head_of(hub_model)
     is_tagger = isinstance(head, TokenClassificationHead)
-    if is_tagger and not isinstance(texts, str):
-        texts = [" ".join(text) if is_words(text) else text for text in texts]
-    rows = text_pairs(texts, pairs)
     if isinstance(head, SpanHead):
         raise UsageError(
             "the head was fine-tuned on questions: call answer(question, context), or let "
@@ -28,9 +25,10 @@ def predict(hub_model, texts, pairs):
     labels = hub_model.facts.classes(head.out_proj.out_features)
     check_pairs(hub_model.facts, is_tagger, pairs is not None)
     if is_tagger:
-        predictions = [tag(hub_model, text.split(), head, labels) for text, _ in rows]
+        joined = list_of_texts(texts, joined_words)
+        predictions = [tag(hub_model, text.split(), head, labels) for text in joined]
     else:
-        predictions = classify(hub_model, rows, head, labels)
+        predictions = classify(hub_model, texts_or_pairs(texts, pairs), head, labels)
     return predictions[0] if isinstance(texts, str) else predictions
 
 

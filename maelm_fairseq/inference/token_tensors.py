@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..base.text_input import text_pairs, tokens_of
+from ..base.text_input import texts_or_pairs, tokens_of
 from ..config import check_positions
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -19,7 +19,7 @@ def encode(hub_model, text, pair, truncate):
     """As `hub.MaeLm.encode`."""
     limit = hub_model.model.max_positions() if truncate else None
     rows = []
-    for first, second in text_pairs(text, pair):
+    for first, second in texts_or_pairs(text, pair):
         rows.append(tokens_of_text(hub_model, first, second, limit))
     if not rows:
         raise UsageError("an empty list, expected at least one text")
@@ -44,11 +44,12 @@ def padded(rows, pad):
     return pad_sequence(rows, batch_first=True, padding_value=pad)
 
 
-def checked_tokens(tokens, vocabulary):
+def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
     """Tokens as int64; refuses what is no tensor of tokens of a vocabulary of this size."""
     is_tensor = isinstance(tokens, torch.Tensor)
-    if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in (1, 2):
-        raise TypeError("tokens must be a tensor of integers, (T,) or (B, T), as encode() returns")
+    if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in dimensions:
+        shapes = " or ".join("(T,)" if count == 1 else "(B, T)" for count in dimensions)
+        raise TypeError(f"tokens must be a tensor of integers, {shapes}, as encode() returns")
     if tokens.numel():
         least, most = int(tokens.min()), int(tokens.max())
         last = vocabulary - 1
