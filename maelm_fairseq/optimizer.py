@@ -10,7 +10,7 @@ from omegaconf import II
 
 from .base.errors import UsageError
 from .base.ranges import OVER_0
-from .base.settings import setting, validate
+from .base.settings import setting
 from .engine import (
     FairseqAdam,
     FairseqDataclass,
@@ -19,6 +19,7 @@ from .engine import (
     register_optimizer,
 )
 
+TORCH_ADAMW = "torch_adamw"  # its name in fairseq
 FLOAT32_WEIGHTS = "float32_weights"  # in the state of the optimizer
 SHARE = "share_of_lr"  # in its groups of weights
 
@@ -77,7 +78,7 @@ def groups_by_rate(weights, decay):
     return groups
 
 
-@register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
+@register_optimizer(TORCH_ADAMW, dataclass=TorchAdamWConfig)
 class TorchAdamW(FairseqAdam):
     """PyTorch's fused AdamW.
 
@@ -89,7 +90,6 @@ class TorchAdamW(FairseqAdam):
 
     def __init__(self, cfg, params):
         FairseqOptimizer.__init__(self, cfg)
-        validate(cfg, TorchAdamWConfig)
         groups = groups_by_rate(list(params), cfg.lr_layer_decay)
         self._optimizer = torch.optim.AdamW(groups, fused=True, **self.optimizer_config)
         self._factor = 1.0

@@ -183,9 +183,10 @@ def check_arguments(args, extra):
     options = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     options += ["--optimizer", "torch_adamw"]
     options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
-    ours, theirs = parsed(options), parsed([*options, *extra])
-    refuse_own(OWN_OPTIONS, ours, theirs)
-    tokens = theirs.tokens_per_sample
+    recipe = parsed(options)
+    whole = parsed([*options, *extra])
+    refuse_own(OWN_OPTIONS, recipe, whole, extra)
+    tokens = whole.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
     return positions

@@ -369,8 +369,8 @@ def count_gpus():
 
 
 def main():
-    scripts = {str(path): path.name for path in RECIPES.glob("pretrain_*.sh")}
-    recipe, words = script_and_options(scripts)
+    scripts = [*sorted(RECIPES.glob("pretrain_*.sh")), RECIPES / "adapt.sh"]
+    recipe, words = script_and_options({str(path): path.name for path in scripts})
     args, extra = parse(recipe, words)
     if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
         raise UsageError(

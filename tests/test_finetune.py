@@ -512,20 +512,25 @@ def test_the_table_of_results(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--update-freq=2"], "--update-freq: the recipe sets it, to [1]; leave it out"),
-    (["--max-tokens", 64], "--max-tokens: the recipe sets it, to None"),
-    (["--seeds", 1, 2], "2: found a word that belongs to no option; --seeds takes one number"),
-    (["--seed", 7], "--seed: the recipe sets it, to 1"),
-    (["--disable-validation"], "--disable-validation: the recipe sets it, to False"),
+    (["--update-freq=2"], "--update-freq: the recipe sets it: leave it out; --help lists"),
+    (["--max-tokens", 64], "--max-tokens: the recipe sets it"),
+    (["--max-sentences=4"], "--max-sentences: the recipe sets it"),
+    (["--seeds", 1, 2], "2: found a value that belongs to no option; remove it"),
+    (["--fast", "x", "--seeds", 1], "unrecognized arguments: --fast x"),
+    (["--seed", 7], "--seed: the recipe sets it"),
+    (["--disable-validation"], "--disable-validation: the recipe sets it"),
+    (["--lr-layer-decay", 2], "--lr-layer-decay 2.0 must be over 0 and at most 1"),
+    (["--weight-decay", -1], "--weight-decay -1.0 must be from 0"),
+    (["--save-dir", "/proc/runs"], "/proc/runs: cannot be written (/proc: "),
     (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
     (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
     (["--best-checkpoint-metric=f1", "--maximize-best-checkpoint-metric"],
      "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one"),
     (["--best-checkpoint-metric=f1"], "checkpoint-metric f1: validation logs accuracy, loss"),
     (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
-    (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it, to None"),
-    (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it, to"),
-    (["--criterion", "mae_lm"], "--criterion: the recipe sets it, to mae_lm_sentences"),
+    (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it"),
+    (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it"),
+    (["--criterion", "mae_lm"], "--criterion: the recipe sets it"),
 ])  # fmt: skip
 def test_options_that_would_falsify_what_is_reported_are_refused(
     files, arguments, options, message

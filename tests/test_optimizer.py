@@ -108,11 +108,6 @@ def test_one_rate_is_one_group():
     assert len(group["params"]) == len(weights)
 
 
-@pytest.mark.parametrize("decay", [0, 1.1, float("nan")])
-def test_decays_out_of_range_are_refused(decay):
-    refuses(f"--lr-layer-decay {decay} must be over 0 and at most 1", layered, decay)
-
-
 def test_weights_without_a_layer_are_refused():
     weights = [torch.nn.Parameter(torch.ones(3))]
     message = "--lr-layer-decay 0.5 is for fine-tuning"

@@ -50,24 +50,26 @@ def check_new_file(path):
     check_new(path)
 
 
-def check_folder(path, names=()):
+def check_folder(path, names=(), option="--dest"):
     """Refuses, before any work is done, a folder that cannot be written; it may be missing.
 
-    `names` are those of the files that are to be written there.
+    Args:
+        names: of the files that are to be written there
+        option: that gives the folder
     """
     if not os.path.isdir(path):
         if os.path.lexists(path):
-            raise UsageError(f"{path}: found a file, expected a folder; choose another --dest")
-        check_writable(path)
+            raise UsageError(f"{path}: found a file, expected a folder; choose another {option}")
+        check_writable(path, option)
         return
-    check_writable(os.path.join(path, "file"))
+    check_writable(os.path.join(path, "file"), option)
     for name in names:
         if os.path.isdir(os.path.join(path, name)):
             found = f"found a folder called {name}, expected a file, or none yet"
-            raise UsageError(f"{path}: {found}; choose another --dest")
+            raise UsageError(f"{path}: {found}; choose another {option}")
 
 
-def check_writable(path):
+def check_writable(path, option="--dest"):
     """Refuses a file or folder that cannot be written; folders above it may be missing.
 
     It makes folders of hidden names, and removes them: permissions do not tell whether a disk is
@@ -87,7 +89,8 @@ def check_writable(path):
             remove(trial)
     except OSError as error:
         reason = f"{folder}: {error.strerror}"
-        raise UsageError(f"{path}: cannot be written ({reason}); choose another --dest") from None
+        fix = f"choose another {option}"
+        raise UsageError(f"{path}: cannot be written ({reason}); {fix}") from None
 
 
 def partial_path(path):

@@ -9,12 +9,14 @@ import torch
 from .. import __path__ as plugin
 from ..base.command_line import Parser, within
 from ..base.errors import UsageError
+from ..base.files import check_folder
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..engine import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.labelled_task import OPTIONS_OF_CHECKPOINT
 from ..finetuning.settings import Settings
-from .further_options import parsed, refuse_own
+from ..training.run_options import check_run_options
+from .further_options import parsed, refuse_own, refuse_stray_value
 
 BF16 = "--bf16-autocast"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
@@ -57,12 +59,9 @@ def parse(task_class, words, program, description):
     _add_options(parser)
     _add_settings(parser)
     args, further = parser.parse_known_args(words)
-    if further and not further[0].startswith("-"):
-        raise UsageError(
-            f"{further[0]}: found a word that belongs to no option; --seeds takes one number, that "
-            "of the runs"
-        )
+    refuse_stray_value(further)
     args.save_dir = os.path.abspath(args.save_dir)
+    check_folder(args.save_dir, option="--save-dir")
     if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(
             f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}"
@@ -237,10 +236,13 @@ class Command:
     def configuration(self, settings):
         """fairseq's configuration of a run, before its folder and its updates are known.
 
-        Raises ValueError: a further option changes what the recipe itself sets
+        Raises ValueError: a further option changes what the recipe itself sets, or no run can have
+        it
         """
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
-        own = parsed(list(map(str, self.own_options(settings, **run))))
+        recipe = parsed(list(map(str, self.own_options(settings, **run))))
         whole = parsed(self.options(settings, **run))
-        refuse_own(SET_BY_RECIPE, own, whole)
-        return convert_namespace_to_omegaconf(whole)
+        refuse_own(SET_BY_RECIPE, recipe, whole, self.further)
+        cfg = convert_namespace_to_omegaconf(whole)
+        check_run_options(cfg)
+        return cfg

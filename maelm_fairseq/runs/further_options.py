@@ -16,15 +16,34 @@ def parsed(words):
     return args
 
 
-def refuse_own(names, ours, theirs):
+def refuse_stray_value(further):
+    """Refuses further options that begin with a value: an option took fewer than it was given."""
+    if further and not further[0].startswith("-"):
+        fix = "remove it, or write its option before it"
+        raise UsageError(f"{further[0]}: found a value that belongs to no option; {fix}")
+
+
+def refuse_own(names, recipe, whole, further):
     """Refuses further options that change what a recipe itself sets.
 
     Args:
         names: of what the recipe sets
-        ours: parsed options, without the further ones
-        theirs: all parsed options
+        recipe: parsed options, without the further ones
+        whole: all parsed options
+        further: the words of the further ones
     """
     for name in names:
-        own = getattr(ours, name, None)
-        if own != getattr(theirs, name, own):
-            raise UsageError(f"{option(name)}: the recipe sets it, to {own}; leave it out")
+        own = getattr(recipe, name, None)
+        if own != getattr(whole, name, own):
+            fix = "leave it out; --help lists the options of the recipe itself"
+            raise UsageError(f"{as_given(name, further)}: the recipe sets it: {fix}")
+
+
+def as_given(name, further):
+    """How an option was written; some have two spellings, as --max-sentences for --batch-size."""
+    actions = options.get_training_parser()._option_string_actions
+    for word in further:
+        spelling = word.partition("=")[0]
+        if spelling in actions and actions[spelling].dest == name:
+            return spelling
+    return option(name)

@@ -9,9 +9,9 @@ from omegaconf import ListConfig
 
 from ..base.errors import UsageError
 from ..base.ranges import Range
-from ..base.settings import as_dict, option
+from ..base.settings import as_dict, option, validate
 from ..checkpoints.sections import is_fairseqs, name_in
-from ..optimizer import betas
+from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 
 AT_LEAST = {  # of options whose range fairseq does not check
     -1: "patience keep_interval_updates keep_last_epochs keep_best_checkpoints",
@@ -26,13 +26,13 @@ LEAST_OF_OPTION = {name: least for least, names in AT_LEAST.items() for name in 
 LARGEST = 1e300  # of numbers that need not be whole
 
 
-def check_run_options(cfg, on_cpu):
-    """Refuses options with which nothing would be trained, or nothing on a CPU.
+def trains_on_cpu(cfg):
+    """Whether a run with this configuration of fairseq trains on the CPU."""
+    return cfg.common.cpu or not torch.cuda.is_available()
 
-    Args:
-        cfg: fairseq's configuration
-        on_cpu: whether the run trains on one
-    """
+
+def check_run_options(cfg):
+    """Refuses fairseq's configuration if nothing would be trained, or nothing on a CPU."""
     for part in ["task", "criterion"]:
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
@@ -51,8 +51,10 @@ def check_run_options(cfg, on_cpu):
         for name, given in section.items():
             check_range(name, given)
     betas(optimizer.get("adam_betas", (0.9, 0.98)))
+    if name_in(cfg.optimizer) == TORCH_ADAMW:
+        validate(cfg.optimizer, TorchAdamWConfig)
     check_rates(cfg.optimization, schedule)
-    if on_cpu and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
+    if trains_on_cpu(cfg) and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
         raise UsageError(
             "--fp16 needs a GPU: leave it out, or use --bf16-autocast where the CPU is fast at it"
         )

@@ -57,8 +57,8 @@ def add_defaults(original, cfg):
     if not is_of_our_model(cfg):
         return
     forget_earlier_run()
-    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-    run_options.check_run_options(cfg, on_cpu)
+    on_cpu = run_options.trains_on_cpu(cfg)
+    run_options.check_run_options(cfg)
     is_master = distributed_utils.is_master(cfg.distributed_training)
     stopping.handle_signals(announce=is_master)
     if on_cpu:
