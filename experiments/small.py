@@ -204,7 +204,10 @@ def has_few_labels(name):
 
 
 def measure_variant(name, folder, pairs):
-    """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions."""
+    """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions.
+
+    The decisions are there before the hour of fine-tuning, of which the answers come.
+    """
     variant, seed = variant_and_seed(name)
     rows = []
     arrays = {}
@@ -218,6 +221,7 @@ def measure_variant(name, folder, pairs):
             rows += few_shot_rows(name, dest)
         if pairs:
             arrays[PAIRS_FEATURE] = decisions(Records(str(dest / f"{name}.npz")), pairs)
+            save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)

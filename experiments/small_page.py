@@ -65,24 +65,19 @@ class Page:
             with np.load(path) as arrays:
                 self.arrays[path.stem] = dict(arrays)
         self.yardsticks = self.arrays.pop(YARDSTICKS_RECORD)
-        self.missing = []
-        for variant in [*OBJECTIVES, SHARED]:
-            names = [f"{variant}-{seed}" for seed in SEEDS]
-            for name in names:
-                if PAIRS_FEATURE not in self.arrays.get(name, {}):
-                    self.missing.append(name)
-        if self.missing:
-            self.hide_objectives()
+        # Nobody looks at an objective before all of its seeds have been measured.
+        self.hidden = [variant for variant in OBJECTIVES if self.missing(variant)]
+        self.records = self.records[~self.records.arm.isin(self.hidden)]
 
-    def hide_objectives(self):
-        """Leaves out the objectives: nobody looks at some of them before all have been measured."""
-        names = [name for name in self.arrays if name.rpartition("-")[0] in OBJECTIVES]
-        for name in names:
-            del self.arrays[name]
-        self.records = self.records[~self.records.arm.isin([*OBJECTIVES])]
+    def missing(self, variant):
+        """The encoders of a variant whose minimal pairs have not been measured: list of names."""
+        names = [f"{variant}-{seed}" for seed in SEEDS]
+        return [name for name in names if PAIRS_FEATURE not in self.arrays.get(name, {})]
 
     def seeds(self, variant, array):
         """An array of each seed of a variant, of those seeds that have it: list."""
+        if variant in self.hidden:
+            return []
         names = [name for name in self.arrays if name.rpartition("-")[0] == variant]
         return [self.arrays[name][array] for name in names if array in self.arrays[name]]
 
@@ -187,12 +182,19 @@ class Page:
         return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
 
     def objectives_on_tasks(self):
-        """Differences between objectives of pretraining in the scores after fine-tuning."""
+        """Differences between objectives of pretraining in the scores after fine-tuning.
+
+        Where the last seeds of one were not fine-tuned, the first ones of both are compared.
+        """
         predictors = self.predictors()
 
         def difference(ours, theirs):
-            first, second = VARIANT_TITLES[ours], VARIANT_TITLES[theirs]
-            return self.difference(predictors[first], predictors[second])
+            both = [predictors[VARIANT_TITLES[variant]] for variant in (ours, theirs)]
+            seeds = min(len(answers[NATURAL[0]]) for answers in both)
+            first, second = (
+                {task: of_seeds[:seeds] for task, of_seeds in answers.items()} for answers in both
+            )
+            return {"seeds": str(seeds), **self.difference(first, second)}
 
         return self.compared(difference)
 
@@ -222,14 +224,17 @@ class Page:
         return self.compared(difference)
 
     def compared(self, difference):
-        """The table of the differences between objectives, once all have been measured."""
-        if self.missing:
-            return f"Shown when all have been measured; missing: {', '.join(self.missing)}."
+        """The table of the differences between objectives, of which both have been measured."""
         rows = {}
         for ours, theirs in COMPARISONS:
-            title = f"{VARIANT_TITLES[ours]}, minus: {VARIANT_TITLES[theirs]}"
-            rows[title] = difference(ours, theirs)
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+            if not self.missing(ours) and not self.missing(theirs):
+                title = f"{VARIANT_TITLES[ours]}, minus: {VARIANT_TITLES[theirs]}"
+                rows[title] = difference(ours, theirs)
+        table = markdown(pd.DataFrame.from_dict(rows, orient="index")) if rows else ""
+        missing = [name for variant in [*OBJECTIVES, SHARED] for name in self.missing(variant)]
+        if missing:
+            table += f"\nNot measured yet, nor shown until all seeds are: {', '.join(missing)}.\n"
+        return table.strip("\n")
 
     def overlap(self):
         """How many dev and test examples have 8 neighbouring words of the pretraining text."""
