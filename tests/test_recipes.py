@@ -25,7 +25,7 @@ import maelm_fairseq.plugin  # noqa: F401
 import pretrain
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
 from maelm_fairseq.runs.show_progress import Progress
-from maelm_fairseq.training import reporting
+from maelm_fairseq.training import first_updates
 from training import checkpoint, train, updates
 
 try:
@@ -262,11 +262,11 @@ def test_updates_scale_what_belongs_to_them(name, warmup, fade):
 
 def test_first_updates_say_how_long_the_others_take(monkeypatch, caplog):
     clock = iter(range(0, 1000, 2))
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
-    caplog.set_level("INFO", logger=reporting.__name__)
-    first_updates = reporting.FirstUpdates()
+    monkeypatch.setattr(first_updates.time, "monotonic", lambda: next(clock))
+    caplog.set_level("INFO", logger=first_updates.__name__)
+    run = first_updates.FirstUpdates()
     for update in range(101, 201):
-        first_updates.report(update, 1101)
+        run.report(update, 1101)
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "update 101 of 1,101 is made"
     assert lines[1] == "update 110 of 1,101: 2 seconds an update, 0:33:02 left"

@@ -39,7 +39,8 @@ def test_a_second_job_of_a_sweep_knows_nothing_of_the_first(data, tmp_path):
     sweep = ["-m", f"hydra.sweep.dir={tmp_path}/sweep", "optimization.max_update=2"]
     sweep.append(f"checkpoint.save_dir={','.join(map(str, jobs))}")
     sweep.append("+common.tensorboard_logdir=${checkpoint.save_dir}/tb")
-    succeed("fairseq-hydra-train", *config, *sweep, cwd=tmp_path)
+    printed = succeed("fairseq-hydra-train", *config, *sweep, cwd=tmp_path)
+    assert printed.count("update 1 of 2 is made") == len(jobs)
     for job in jobs:
         assert updates(job) == 2
         assert (job / "checkpoint_best.pt").exists()

@@ -98,8 +98,7 @@ import sys
 from ..base.command_line import shorten_argparse_errors
 from ..engine import Trainer, checkpoint_utils, distributed_utils
 from ..optimizer import replace_copies
-from . import loading, loop, resuming, saving, starting
-from .current_run import current
+from . import loading, loop, process, resuming, saving, starting
 from .reporting import reporter
 
 
@@ -149,9 +148,7 @@ def extend_training(program):
     replace(checkpoint_utils, saving.torch_persistent_save)
     checkpoint_utils.PathManager = saving.AtomicPathManager
     replace_copies()
-    # fairseq keeps what --patience has seen in attributes of this function: shared, they can be
-    # saved with a checkpoint and restored.
-    program.should_stop_early.__dict__ = current.patience
+    process.patience = vars(program.should_stop_early)
 
 
 def replace(place, function, name=None):

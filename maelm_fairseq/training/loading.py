@@ -10,14 +10,12 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq
 from ..engine import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
-
-# {path: contents} of checkpoints that were read and checked, and that fairseq is about to read.
-ALREADY_READ = {}
+from . import process
 
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
     """Reads tensors, plain values and options of this plugin alone."""
-    state = ALREADY_READ.pop(path, None) or for_fairseq(read_file(path), path)
+    state = process.run.states_to_read.pop(path, None) or for_fairseq(read_file(path), path)
     state["cfg"] = OmegaConf.create(state["cfg"])
     if arg_overrides is not None:
         overwrite_args_by_name(state["cfg"], arg_overrides)
@@ -31,12 +29,13 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
             raise UsageError(
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
-        ALREADY_READ[path] = for_fairseq(read_file(path), path)
-        foreign = sorted(REGISTRIES.keys() - ALREADY_READ[path]["cfg"].keys())
+        state = for_fairseq(read_file(path), path)
+        process.run.states_to_read[path] = state
+        foreign = sorted(REGISTRIES.keys() - state["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration
             found = " and ".join(foreign)
             raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")
-    states = dict(ALREADY_READ)
+    states = dict(process.run.states_to_read)
     with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):

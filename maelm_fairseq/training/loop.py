@@ -11,10 +11,8 @@ from ..data.epochs import ResumableIterator
 from ..engine import checkpoint_utils
 from ..model import MaeLmModel
 from ..task import MaeLmTask
-from . import resume_checks, resuming, stopping
-from .current_run import current
+from . import process, resume_checks, resuming, stopping
 from .memory import RETURN_INTERVAL, return_freed_memory
-from .reporting import reporter
 from .saving import not_finite
 
 logger = logging.getLogger(__name__)
@@ -30,10 +28,10 @@ def train(original, cfg, trainer, task, epoch_itr):
         return original(cfg, trainer, task, epoch_itr)
     stopping.listen(task)
     update = resume_checks.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
-    if current.lock:
+    if process.run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
     patience = cfg.checkpoint.patience
-    if 0 < patience <= current.patience.get("num_runs", 0):
+    if 0 < patience <= process.patience.get("num_runs", 0):
         logger.info(
             f"nothing to train: the last {patience} validations were no better (--patience)"
         )
@@ -45,7 +43,7 @@ def train(original, cfg, trainer, task, epoch_itr):
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
     if is_over or ends_epoch:
         return losses, is_over
-    if not reporter.trained and isinstance(task, MaeLmTask):
+    if not process.run.was_trained and isinstance(task, MaeLmTask):
         task.begin_run(cfg, trainer.criterion)
     frequencies = cfg.optimization.update_freq
     if isinstance(epoch_itr, ResumableIterator):
@@ -76,10 +74,10 @@ def finish_last_update(program, cfg, trainer, task, epoch_itr):
             f"nothing to train: the checkpoint is of update {update:,}, "
             f"and --max-update is {last:,}"
         )
-        is_due = is_due or not current.was_validated
+        is_due = is_due or not process.run.was_validated
     if not is_due or cfg.dataset.disable_validation:
         return [None], is_over
-    current.validated_at = update
+    process.run.validated_at = update
     subsets = cfg.dataset.valid_subset.split(",")
     try:
         losses = program.validate(cfg, trainer, task, epoch_itr, subsets)
@@ -104,7 +102,8 @@ def train_step(original, trainer, samples, raise_oom=False):
             raise
         raise UsageError(one_line(error)) from None
     if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
-        current.first_updates.report(trainer.get_num_updates(), trainer.cfg.optimization.max_update)
+        last = trainer.cfg.optimization.max_update
+        process.run.first_updates.report(trainer.get_num_updates(), last)
     return output
 
 
@@ -113,13 +112,13 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
 
     Saves and ends the process if that was requested, and returns freed memory from time to time.
     """
-    reporter.trained = True
+    process.run.was_trained = True
     update = trainer.get_num_updates()
-    if current.keeps_freed_memory and update % RETURN_INTERVAL == 0:
+    if process.run.keeps_freed_memory and update % RETURN_INTERVAL == 0:
         return_freed_memory()
     losses_and_end = [None], False  # the losses of a validation, and whether the run is to end
-    if current.validated_at != update or end_of_epoch:  # otherwise fp16 has skipped an update
-        current.validated_at = update
+    if process.run.validated_at != update or end_of_epoch:  # otherwise fp16 has skipped an update
+        process.run.validated_at = update
         try:
             losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:

@@ -1,56 +1,13 @@
-"""How fairseq's commands report errors, and the first updates.
+"""How fairseq's commands report errors: in one line where the user can do something about it."""
 
-An error is one line where the user can do something about it.
-"""
-
-import datetime
 import logging
 import os
 import sys
-import time
 
 from ..base.errors import UsageError, one_line
 from ..base.running import SHOW_TRACEBACK
 from ..base.standard_streams import print_error, show_anything
-
-logger = logging.getLogger(__name__)
-
-# The updates of a process after which it says something, before fairseq's own log begins.
-SIGNS_OF_LIFE = (1, 10, 25)
-
-
-class FirstUpdates:
-    """Says after the first updates of a run how long one takes, and how long the rest will take."""
-
-    def __init__(self):
-        self.first = None  # the number of its first update, and the time at its end
-        self.reported = set()
-
-    def report(self, update, last):
-        """To be called after each update.
-
-        Args:
-            update: its number
-            last: that of the run's last update, 0 if there is none
-        """
-        now = time.monotonic()
-        if self.first is None:
-            self.first = update, now
-        first_update, first_end = self.first
-        count = update - first_update  # without the first, which allocates memory and is slower
-        if count + 1 not in SIGNS_OF_LIFE or count in self.reported:
-            return
-        self.reported.add(count)
-        name = f"update {update:,} of {last:,}" if last else f"update {update:,}"
-        if not count:
-            logger.info(f"{name} is made")
-            return
-        seconds = (now - first_end) / count
-        line = f"{name}: {seconds:.2g} seconds an update"
-        if last:
-            left = datetime.timedelta(seconds=int(seconds * (last - update)))
-            line += f", {left} left"
-        logger.info(line)
+from . import process
 
 
 class Reporter:
@@ -61,7 +18,6 @@ class Reporter:
     """
 
     def __init__(self):
-        self.trained = False  # whether an update was made
         self._others = sys.excepthook
 
     def install(self):
@@ -81,7 +37,7 @@ class Reporter:
     def line(self, error):
         """The line that reports an error; None if its stack trace is to be shown."""
         line = one_line(error)
-        if line is not None or self.trained or not isinstance(error, Exception):
+        if line is not None or process.run.was_trained or not isinstance(error, Exception):
             return line
         text = " ".join(str(error).split())[:500]
         if text in ("", "None"):  # the latter where fairseq looks up what was not given

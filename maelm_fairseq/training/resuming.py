@@ -16,9 +16,8 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import for_fairseq
 from ..engine import checkpoint_utils
 from ..model import MaeLmModel
-from . import resume_checks, save_folder
-from .current_run import current
-from .loading import ALREADY_READ, explained
+from . import process, resume_checks, save_folder
+from .loading import explained
 
 CANNOT_RESUME = "the run cannot resume from it"
 
@@ -37,7 +36,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
         return original(cfg, trainer, **kwargs)
 
     def load(path):
-        current.candidate = path
+        process.run.candidate = path
         # Forgets the best loss of a checkpoint that was refused.
         vars(checkpoint_utils.save_checkpoint).clear()
         with explained(path, CANNOT_RESUME):
@@ -49,13 +48,15 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     try:
         if not paths:
             save_folder.refuse_to_begin_anew(cfg, suffix, *accepted(others, load))
-        current.resumed_from, loaded, current.refused = first_accepted(paths, load, others, last)
+        resumed_from, loaded, refused = first_accepted(paths, load, others, last)
+        process.run.resumed_from = resumed_from
+        process.run.refused = refused
     finally:
-        current.candidate = None
+        process.run.candidate = None
         cfg.finetune_from_model = finetune_from_model
     extra_state, _ = loaded
-    is_best = current.was_validated and extra_state["val_loss"] == extra_state.get("best")
-    if current.lock and is_best and current.resumed_from == last:
+    is_best = process.run.was_validated and extra_state["val_loss"] == extra_state.get("best")
+    if process.run.lock and is_best and process.run.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
     return loaded
 
@@ -65,30 +66,31 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 
     The place in the data is restored later.
     """
-    path = current.candidate or filename
+    path = process.run.candidate or filename
     cfg = trainer.cfg.checkpoint
     last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     is_default = cfg.restore_file == LAST_CHECKPOINT and path == last
-    is_new_run = is_default and current.candidate is None
+    is_new_run = is_default and process.run.candidate is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with explained(path, CANNOT_RESUME):
         state = for_fairseq(read_file(path), path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
-        if current.candidate:
+        if process.run.candidate:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(state, updates.get(path), path)
-        ALREADY_READ[path] = state  # only now, as a refused checkpoint must not take memory
+        # Only now, as a refused checkpoint must not take memory.
+        process.run.states_to_read[path] = state
         extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
         if update:  # before the first update, there are no moments
             is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
             resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
-    current.resumed_from = path
-    current.was_validated = extra_state.get("val_loss") is not None and not reset_optimizer
-    current.patience.clear()
+    process.run.resumed_from = path
+    process.run.was_validated = extra_state.get("val_loss") is not None and not reset_optimizer
+    process.patience.clear()
     if not reset_optimizer:
-        current.patience.update(extra_state.get("early_stopping") or {})
+        process.patience.update(extra_state.get("early_stopping") or {})
     extra_state["train_iterator"]["path"] = path  # for errors about the position
     return extra_state
 
@@ -98,13 +100,13 @@ def set_aside_unused(cfg, suffix, update):
 
     To be called when all processes have read the one that they resume from.
     """
-    if current.resumed_from is None:
+    if process.run.resumed_from is None:
         return
-    save_folder.set_aside_refused(current.refused, current.resumed_from)
-    is_interval = current.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
+    save_folder.set_aside_refused(process.run.refused, process.run.resumed_from)
+    is_interval = process.run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
     if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
         last = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
-        writing.copy(current.resumed_from, last)
+        writing.copy(process.run.resumed_from, last)
     save_folder.set_aside_later(cfg.save_dir, suffix, update)
-    current.resumed_from = None
+    process.run.resumed_from = None

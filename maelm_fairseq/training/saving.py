@@ -14,8 +14,7 @@ from ..base.settings import option
 from ..checkpoints import writing
 from ..engine import PathManager
 from ..model import MaeLmModel
-from . import save_folder
-from .current_run import current
+from . import process, save_folder
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights are", update, cfg)
     if not cfg.no_last_checkpoints:
-        current.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+        process.run.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     before = all_checkpoints(cfg.save_dir)
     try:
         saved = original(cfg, trainer, epoch_itr, val_loss)
@@ -40,7 +39,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
             f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
         ) from None
     finally:
-        current.saving_last = None
+        process.run.saving_last = None
     if trainer.should_save_checkpoint_on_current_rank:
         log_removed(cfg, before - all_checkpoints(cfg.save_dir))
     return saved
@@ -66,11 +65,11 @@ def torch_persistent_save(original, state, filename, async_write=False):
     # Nothing resumes from crash.pt, and if the disk is full, writing it would hide the crash.
     if os.path.basename(filename) == "crash.pt":
         return
-    if current.patience:
-        state["extra_state"]["early_stopping"] = dict(current.patience)
-    writing.save_state(state, current.saving_last or filename)
-    if current.saving_last and filename != current.saving_last:
-        writing.copy(current.saving_last, filename)
+    if process.patience:
+        state["extra_state"]["early_stopping"] = dict(process.patience)
+    writing.save_state(state, process.run.saving_last or filename)
+    if process.run.saving_last and filename != process.run.saving_last:
+        writing.copy(process.run.saving_last, filename)
 
 
 class AtomicPathManager(PathManager):
@@ -78,7 +77,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def copy(src_path, dst_path, overwrite=False):
-        if dst_path != current.saving_last:  # which was written first
+        if dst_path != process.run.saving_last:  # which was written first
             writing.copy(src_path, dst_path)
         return True
 

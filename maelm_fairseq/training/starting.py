@@ -11,13 +11,11 @@ from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints.sections import is_of_our_model
 from ..engine import checkpoint_utils, distributed_utils, progress_bar
-from . import current_run, run_options, save_folder, stopping
-from .current_run import current
+from . import process, run_options, save_folder, stopping
 from .memory import keep_freed_memory, limit_caches
 from .reporting import reporter
 
 logger = logging.getLogger(__name__)
-SAVE_FOLDERS = set()  # of all runs of this process
 
 
 def convert_namespace_to_omegaconf(original, args):
@@ -65,7 +63,7 @@ def add_defaults(original, cfg):
         if is_master:
             warn_of_spinning_threads()
         limit_caches()
-        current.keeps_freed_memory = keep_freed_memory()
+        process.run.keeps_freed_memory = keep_freed_memory()
     # Otherwise one process sends the others pickled objects.
     cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
     check_starting_point(cfg.checkpoint)
@@ -78,8 +76,7 @@ def forget_earlier_run():
 
     There is one in a sweep of Hydra.
     """
-    current_run.begin()
-    reporter.trained = False
+    process.begin_run()
     vars(checkpoint_utils.save_checkpoint).clear()
     writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
     for writer in writers.values():
@@ -124,10 +121,10 @@ def take_save_folder(save_dir):
 
     To be called in the process that saves.
     """
-    current.lock = save_folder.lock(save_dir)
+    process.run.lock = save_folder.lock(save_dir)
     folder = os.path.realpath(save_dir)
-    if folder in SAVE_FOLDERS:
+    if folder in process.save_folders:
         raise UsageError(
             f"--save-dir {save_dir}: an earlier job of this sweep has it; give each its own"
         )
-    SAVE_FOLDERS.add(folder)
+    process.save_folders.add(folder)

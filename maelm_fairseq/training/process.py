@@ -1,9 +1,9 @@
-"""What the functions that replace fairseq's know about the run that this process makes."""
+"""What the functions that replace fairseq's know of the run that this process makes."""
 
 from dataclasses import dataclass, field
 from typing import Dict, Optional, TextIO
 
-from .reporting import FirstUpdates
+from .first_updates import FirstUpdates
 
 
 @dataclass
@@ -11,9 +11,10 @@ class Run:
     """A run of training; a sweep of Hydra makes several in one process, one after the other."""
 
     lock: Optional[TextIO] = None  # of the save folder, in the process that saves
-    # What --patience has seen: the attributes of fairseq's `should_stop_early`.
-    patience: Dict = field(default_factory=dict)
     keeps_freed_memory: bool = False
+    was_trained: bool = False  # whether it has made an update
+    # Checkpoints that were read and checked, and that fairseq is about to read, by their paths.
+    states_to_read: Dict[str, dict] = field(default_factory=dict)
     candidate: Optional[str] = None  # the checkpoint from which it is trying to resume: a path
     # The path of a checkpoint, until files in its folder have been renamed or copied.
     resumed_from: Optional[str] = None
@@ -25,13 +26,17 @@ class Run:
     first_updates: FirstUpdates = field(default_factory=FirstUpdates)
 
 
-current = Run()
+run = Run()
+save_folders = set()  # of all runs of this process
+# What --patience has seen. In training, these are the attributes of fairseq's `should_stop_early`,
+# which keeps it there.
+patience = {}
 
 
-def begin():
+def begin_run():
     """Forgets the earlier run of this process, and opens its save folder to others."""
-    if current.lock:
-        current.lock.close()
-    patience = current.patience  # cleared, not replaced, as fairseq's function shares it
+    global run
+    if run.lock:
+        run.lock.close()
+    run = Run()
     patience.clear()
-    vars(current).update(vars(Run(patience=patience)))

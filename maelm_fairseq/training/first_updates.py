@@ -1,0 +1,44 @@
+"""What a run says before fairseq's own log of it begins."""
+
+import datetime
+import logging
+import time
+
+logger = logging.getLogger(__name__)
+
+# The updates of a process after which it says something, before fairseq's own log begins.
+SIGNS_OF_LIFE = (1, 10, 25)
+
+
+class FirstUpdates:
+    """Says after the first updates of a run how long one takes, and how long the rest will take."""
+
+    def __init__(self):
+        self.first = None  # the number of its first update, and the time at its end
+        self.reported = set()
+
+    def report(self, update, last):
+        """To be called after each update.
+
+        Args:
+            update: its number
+            last: that of the run's last update, 0 if there is none
+        """
+        now = time.monotonic()
+        if self.first is None:
+            self.first = update, now
+        first_update, first_end = self.first
+        count = update - first_update  # without the first, which allocates memory and is slower
+        if count + 1 not in SIGNS_OF_LIFE or count in self.reported:
+            return
+        self.reported.add(count)
+        name = f"update {update:,} of {last:,}" if last else f"update {update:,}"
+        if not count:
+            logger.info(f"{name} is made")
+            return
+        seconds = (now - first_end) / count
+        line = f"{name}: {seconds:.2g} seconds an update"
+        if last:
+            left = datetime.timedelta(seconds=int(seconds * (last - update)))
+            line += f", {left} left"
+        logger.info(line)
