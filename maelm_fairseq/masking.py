@@ -197,12 +197,12 @@ class Masking:
 
     def __init__(self, settings, dictionary, seed: int):
         self.mask_prob = settings.mask_prob
-        # Cumulative shares of the selected positions: the encoder sees first the tokens themselves,
-        # then random ones, then [MASK]; the rest it does not see.
-        unmasked = settings.leave_unmasked_prob
-        random = unmasked + settings.random_token_prob
-        visible = random + settings.encoder_mask_fraction * (1 - random)
-        self.visible_shares = unmasked, random, visible
+        # Of the selected positions, the encoder sees the first ones unchanged, then random tokens,
+        # then [MASK]; the rest it does not see. These are the shares at which each kind ends.
+        end_of_unchanged = settings.leave_unmasked_prob
+        end_of_random = end_of_unchanged + settings.random_token_prob
+        masks = settings.encoder_mask_fraction * (1 - end_of_random)
+        self.ends_of_kinds = end_of_unchanged, end_of_random, end_of_random + masks
         self.mask_token = dictionary.index(MASK)
         self.text_tokens = range(dictionary.nspecial, len(dictionary))  # `<mask>` is among them
         self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
@@ -217,39 +217,47 @@ class Masking:
             index: of the block in its dataset
         """
         rng = np.random.default_rng([self.seed, epoch, WHICH, index])
-        word = None if self.word_starts is None else self._word_of_each(tokens)
-        if word is None:
-            n = len(tokens) - 1
-        else:
-            n = int(word[-1]) + 1 if len(word) else 0
-
-        round_n, round_k = rounding(self.seed, time=epoch, size=n)
-        selected = rng.choice(n, min(n, int(self.mask_prob * n + round_n)), replace=False)
-        if word is not None:
-            chosen = np.zeros(n, dtype=bool)
-            chosen[selected] = True
-            selected = rng.permutation(np.flatnonzero(chosen[word]))
-        selected = selected + 1  # after <s>
-
-        k = len(selected)
-        counts = [min(k, int(share * k + round_k)) for share in self.visible_shares]
-        unmasked, random, visible = counts
-        seen = tokens[selected[:visible]]
-        if random > unmasked:
-            seen[unmasked:random] = self._random_tokens(rng, random - unmasked)
-        seen[random:] = self.mask_token
-
+        selected, round_visible = self._select(rng, tokens, epoch)
+        K = len(selected)
+        ends = [min(K, int(share * K + round_visible)) for share in self.ends_of_kinds]
+        end_of_unchanged, end_of_random, end_of_visible = ends
+        seen = tokens[selected[:end_of_visible]]
+        if end_of_random > end_of_unchanged:
+            random_tokens = self._random_tokens(rng, end_of_random - end_of_unchanged)
+            seen[end_of_unchanged:end_of_random] = random_tokens
+        seen[end_of_random:] = self.mask_token
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
         context = np.flatnonzero(is_context)
         return MaskedBlock(
             context=context,
             context_tokens=tokens[context],
-            predicted_visible=selected[:visible],
+            predicted_visible=selected[:end_of_visible],
             predicted_visible_tokens=seen,
-            masked=selected[visible:],
+            masked=selected[end_of_visible:],
             targets=tokens[selected],
         )
+
+    def _select(self, rng, tokens, epoch):
+        """Draws the positions to predict.
+
+        Returns: int64 (K,), in random order; a number in [0, 1) that rounds other counts
+        """
+        word_of_each = None if self.word_starts is None else self._word_of_each(tokens)
+        if word_of_each is None:
+            candidates = len(tokens) - 1
+        elif len(word_of_each):
+            candidates = int(word_of_each[-1]) + 1
+        else:
+            candidates = 0
+        round_selected, round_visible = rounding(self.seed, time=epoch, size=candidates)
+        count = min(candidates, int(self.mask_prob * candidates + round_selected))
+        chosen = rng.choice(candidates, count, replace=False)
+        if word_of_each is not None:
+            is_chosen = np.zeros(candidates, dtype=bool)
+            is_chosen[chosen] = True
+            chosen = rng.permutation(np.flatnonzero(is_chosen[word_of_each]))
+        return chosen + 1, round_visible  # <s> is at 0
 
     def _word_of_each(self, tokens):
         """The index of the word that each token after `<s>` belongs to: int64 (T - 1,)."""
