@@ -118,20 +118,20 @@ def paired_differences(results, pairs, tasks, feature, layer):
     """Differences of arms, paired by seed: a table with intervals and p."""
     rows = []
     for first, second in pairs:
-        ours = results.values(first, tasks, feature, layer)
-        theirs = results.values(second, tasks, feature, layer)
-        seeds = ours.index.intersection(theirs.index)
+        first_values = results.values(first, tasks, feature, layer)
+        second_values = results.values(second, tasks, feature, layer)
+        seeds = first_values.index.intersection(second_values.index)
         low = high = p = np.nan
         equivalent = ""
         if len(seeds) > 1:
-            result = stats.ttest_rel(ours[seeds], theirs[seeds])
+            result = stats.ttest_rel(first_values[seeds], second_values[seeds])
             low, high = result.confidence_interval(0.95)
         if len(seeds) >= LEAST_SEEDS:
             p = result.pvalue
             if (first, second) in EQUIVALENCE:
                 equivalent = equivalence(*result.confidence_interval(0.9))
         difference = f"{ARM_TITLES[first]} minus {ARM_TITLES[second]}"
-        points = (ours - theirs).mean()
+        points = (first_values - second_values).mean()
         rows.append([difference, len(seeds), points, low, high, p, equivalent])
     names = ["difference", "seeds", "points", "from", "to", "p", EQUIVALENT]
     return pd.DataFrame(rows, columns=names).set_index("difference")

@@ -148,36 +148,35 @@ class Page:
                 rows[title] = self.difference(answers, bag)
         return markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
-    def difference(self, ours, theirs):
+    def difference(self, first, second):
         """One predictor's scores minus another's, on dev and test pooled.
 
         The 95% interval is a bootstrap over examples, the same for both predictors, and over seeds
         of pretraining, the same for all tasks and both predictors.
 
         Args:
-            ours, theirs: {task: answers (S, n)}; theirs also (1, n), if the predictor has no seeds
+            first, second: {task: answers (S, n)}; second also (1, n), if the predictor has no seeds
 
         Returns: {task: points, "mean", "from" and "to"}, or nothing if a task is missing
         """
-        if not {*NATURAL} <= {*ours} & {*theirs}:
+        if not {*NATURAL} <= {*first} & {*second}:
             return {}
         rng = np.random.default_rng(1)
-        count = len(ours[NATURAL[0]])
+        count = len(first[NATURAL[0]])
         seeds = rng.integers(count, size=(BOOTSTRAP_DRAWS, count))
         points = {}
         drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL)))
         for column, task in enumerate(NATURAL):
             targets = self.yardsticks[f"{task}/{TARGETS}"]
-            our_answers = ours[task]
-            their_answers = theirs[task]
-            points[task] = mean_score(our_answers, targets) - mean_score(their_answers, targets)
+            points[task] = mean_score(first[task], targets) - mean_score(second[task], targets)
             for draw in range(BOOTSTRAP_DRAWS):
                 examples = rng.integers(len(targets), size=len(targets))
-                our_seeds = seeds[draw]
-                their_seeds = our_seeds if len(their_answers) > 1 else [0]
-                our_score = mean_score(our_answers[our_seeds][:, examples], targets[examples])
-                their_score = mean_score(their_answers[their_seeds][:, examples], targets[examples])
-                drawn[draw, column] = our_score - their_score
+                seeds_of_second = seeds[draw] if len(second[task]) > 1 else [0]
+                first_answers = first[task][seeds[draw]][:, examples]
+                second_answers = second[task][seeds_of_second][:, examples]
+                first_score = mean_score(first_answers, targets[examples])
+                second_score = mean_score(second_answers, targets[examples])
+                drawn[draw, column] = first_score - second_score
         low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
         return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
 
@@ -188,13 +187,13 @@ class Page:
         """
         predictors = self.predictors()
 
-        def difference(ours, theirs):
-            both = [predictors[VARIANT_TITLES[variant]] for variant in (ours, theirs)]
-            seeds = min(len(answers[NATURAL[0]]) for answers in both)
-            first, second = (
-                {task: of_seeds[:seeds] for task, of_seeds in answers.items()} for answers in both
-            )
-            return {"seeds": str(seeds), **self.difference(first, second)}
+        def difference(first, second):
+            both = [predictors[VARIANT_TITLES[variant]] for variant in (first, second)]
+            count = min(len(answers[NATURAL[0]]) for answers in both)
+            of_common_seeds = []
+            for answers in both:
+                of_common_seeds.append({task: answers[task][:count] for task in NATURAL})
+            return {"seeds": str(count), **self.difference(*of_common_seeds)}
 
         return self.compared(difference)
 
@@ -207,8 +206,8 @@ class Page:
         groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         decisions = self.decisions()
 
-        def difference(ours, theirs):
-            gaps = decisions[VARIANT_TITLES[ours]] - decisions[VARIANT_TITLES[theirs]]
+        def difference(first, second):
+            gaps = decisions[VARIANT_TITLES[first]] - decisions[VARIANT_TITLES[second]]
             points = np.array([[*means_by_name(gap, groups).values()] for gap in gaps])
             count, paradigm_count = points.shape
             rng = np.random.default_rng(1)
@@ -226,10 +225,10 @@ class Page:
     def compared(self, difference):
         """The table of the differences between objectives, of which both have been measured."""
         rows = {}
-        for ours, theirs in COMPARISONS:
-            if not self.missing(ours) and not self.missing(theirs):
-                title = f"{VARIANT_TITLES[ours]}, minus: {VARIANT_TITLES[theirs]}"
-                rows[title] = difference(ours, theirs)
+        for first, second in COMPARISONS:
+            if not self.missing(first) and not self.missing(second):
+                title = f"{VARIANT_TITLES[first]}, minus: {VARIANT_TITLES[second]}"
+                rows[title] = difference(first, second)
         table = markdown(pd.DataFrame.from_dict(rows, orient="index")) if rows else ""
         missing = [name for variant in [*OBJECTIVES, SHARED] for name in self.missing(variant)]
         if missing:

@@ -30,14 +30,15 @@ def fit_parts(weights, own):
     """
     keys = [key for key in {**own, **weights} if not key.startswith(ENCODER_PREFIXES)]
     for name in dict.fromkeys(map(_part_of, keys)):
-        theirs = weights_of(weights, name)
-        ours = weights_of(own, name)
-        if _shapes(theirs) == _shapes(ours):
+        saved_part = weights_of(weights, name)
+        own_part = weights_of(own, name)
+        if _shapes(saved_part) == _shapes(own_part):
             continue
-        for key in theirs:
+        for key in saved_part:
             del weights[f"{name}.{key}"]
-        weights.update({f"{name}.{key}": value for key, value in ours.items()})
-        logger.info("%s is newly initialised" if ours else "%s of the checkpoint is not used", name)
+        weights.update({f"{name}.{key}": value for key, value in own_part.items()})
+        outcome = "is newly initialised" if own_part else "of the checkpoint is not used"
+        logger.info(f"{name} {outcome}")
 
 
 def _part_of(key):

@@ -71,21 +71,21 @@ def check_vocabulary(state, dictionary, path):
         )
 
 
-def compare_configurations(theirs, ours, names, path):
+def compare_configurations(saved, own, names, path):
     """Refuses a checkpoint of another model; the error says which options differ.
 
     Args:
-        theirs: has the options of the checkpoint as attributes
-        ours: has those of the model to load it into
+        saved: has the options of the checkpoint as attributes
+        own: has those of the model to load it into
         names: of the options that are compared
         path: of the checkpoint
     """
     different = []
     for name in names:
-        stored = getattr(theirs, name)
-        own = getattr(ours, name)
-        if str(stored) != str(own):
-            different.append(f"{option(name)} {stored} in the checkpoint, {own} here")
+        in_checkpoint = getattr(saved, name)
+        here = getattr(own, name)
+        if str(in_checkpoint) != str(here):
+            different.append(f"{option(name)} {in_checkpoint} in the checkpoint, {here} here")
     if different:
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 

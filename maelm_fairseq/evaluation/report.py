@@ -101,23 +101,23 @@ class Report:
         over examples, for these models only.
         """
         frame = self.scores(feature, layer)
-        ours = models_of_arm(frame.index, arms[0])
-        theirs = models_of_arm(frame.index, arms[1])
-        seeds = [seed for seed in ours if seed in theirs]
+        first = models_of_arm(frame.index, arms[0])
+        second = models_of_arm(frame.index, arms[1])
+        seeds = [seed for seed in first if seed in second]
         averaged = [task for task in self.averaged if task in frame]
         tasks = ["mean", *frame.columns[:-1]]
-        if len(seeds) < 2 and not self.has_answers(ours, seeds, frame.columns[0], feature):
+        if len(seeds) < 2 and not self.has_answers(first, seeds, frame.columns[0], feature):
             tasks = []
         rows = []
         for task in tasks:
-            our_scores = frame.loc[[ours[seed] for seed in seeds], task].to_numpy()
-            their_scores = frame.loc[[theirs[seed] for seed in seeds], task].to_numpy()
-            estimate = (our_scores - their_scores).mean()
+            first_scores = frame.loc[[first[seed] for seed in seeds], task].to_numpy()
+            second_scores = frame.loc[[second[seed] for seed in seeds], task].to_numpy()
+            estimate = (first_scores - second_scores).mean()
             if len(seeds) > 1:
-                test = stats.ttest_rel(our_scores, their_scores)
+                test = stats.ttest_rel(first_scores, second_scores)
                 low, high = test.confidence_interval(0.95)
             else:
-                pair = self.records[ours[seeds[0]]], self.records[theirs[seeds[0]]]
+                pair = self.records[first[seeds[0]]], self.records[second[seeds[0]]]
                 names = averaged if task == "mean" else [task]
                 errors = [bootstrap_error(*pair, name, feature, layer) for name in names]
                 width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(names)
@@ -222,19 +222,19 @@ class Report:
         return f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{rows}"
 
 
-def bootstrap_error(ours, theirs, task, feature, layer):
+def bootstrap_error(first, second, task, feature, layer):
     """The standard error of a difference of scores over the examples of a task."""
-    our_answers = ours.answers(task, feature, layer)
-    their_answers = theirs.answers(task, feature, layer)
-    targets = ours.arrays[f"{task}/targets"]
-    if not np.array_equal(targets, theirs.arrays[f"{task}/targets"]):
-        names = f"{ours.model} and {theirs.model}"
+    first_answers = first.answers(task, feature, layer)
+    second_answers = second.answers(task, feature, layer)
+    targets = first.arrays[f"{task}/targets"]
+    if not np.array_equal(targets, second.arrays[f"{task}/targets"]):
+        names = f"{first.model} and {second.model}"
         raise UsageError(f"{names}: evaluated on different examples of {task}; evaluate both again")
     rng = np.random.default_rng(1)
     differences = []
     for _ in range(BOOTSTRAP_DRAWS):
         rows = rng.integers(len(targets), size=len(targets))
-        our_score = score_of_answers(our_answers[rows], targets[rows])
-        their_score = score_of_answers(their_answers[rows], targets[rows])
-        differences.append(our_score - their_score)
+        first_score = score_of_answers(first_answers[rows], targets[rows])
+        second_score = score_of_answers(second_answers[rows], targets[rows])
+        differences.append(first_score - second_score)
     return np.std(differences)

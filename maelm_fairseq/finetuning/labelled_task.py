@@ -227,20 +227,20 @@ class LabelledTask(TokenTask, ABC):
         names = ["encoder_mask_fraction", "tokens_per_sample"]
         kept = {name: getattr(facts, name) for name in names}
         self.state.merge_state_dict(kept)  # for the model card
-        theirs = Namespace(**state["cfg"]["model"])
+        saved = Namespace(**state["cfg"]["model"])
         default = models.MODEL_DATACLASS_REGISTRY[cfg._name]()
 
         def is_default(name):
             return str(cfg[name]) == str(getattr(default, name))
 
         given = [name for name in OPTIONS_OF_CHECKPOINT if not is_default(name)]
-        compare_configurations(theirs, cfg, given, path)
+        compare_configurations(saved, cfg, given, path)
         names = list(OPTIONS_OF_CHECKPOINT)
         if any(name.startswith(HEAD_PREFIX) for name in state["model"]):
             names.append("classification_pooling")
         for name in names:
             if is_default(name):
-                cfg[name] = getattr(theirs, name)
+                cfg[name] = getattr(saved, name)
 
     def load_dataset(self, split, **kwargs):
         dataset = self.make_dataset(self.path(split), split, self.contents(split))

@@ -19,12 +19,12 @@ from ..checkpoints.reading import read_file
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
-SIZES = {  # ours, and their names in transformers
+SIZES = {  # our names, and their names in transformers
     "encoder_layers": "num_hidden_layers",
     "encoder_embed_dim": "hidden_size",
     "encoder_ffn_embed_dim": "intermediate_size",
 }
-OPTIONS_OF_TRANSFORMERS = {  # ours: (name in transformers, its value where there is none)
+OPTIONS_OF_TRANSFORMERS = {  # our name: (name in transformers, its value where there is none)
     "encoder_attention_heads": ("num_attention_heads", 12),
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
@@ -56,7 +56,7 @@ class Source:
     path: str  # of its folder, for messages
     tokenizer: Any
     sizes: dict  # and dropouts, named as in MaeLmConfig
-    weights: dict  # {name: float32 tensor}, named as ours
+    weights: dict  # {name: float32 tensor}, named as here
     dropped: list  # parts that were left out, such as "pooler"
     new: list = field(default_factory=list)  # parts that were added, such as "2 words"
 
@@ -84,13 +84,13 @@ def read_source(folder):
     special_rows = CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS
     weights, dropped = weights_under_our_names(path, raw, special_rows)
     cfg = vars(model_configuration(weights, {}, path))
-    sizes = {theirs: cfg[ours] for ours, theirs in SIZES.items()}
+    sizes = {name_there: cfg[own_name] for own_name, name_there in SIZES.items()}
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
     options = {name: cfg[name] for name in SIZES}
-    for ours, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
-        options[ours] = typed(type(default), config.get(name, default), f"{path}: {name}")
+    for own_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
+        options[own_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
     _refuse_added_tokens(folder, tokenizer)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # their number is rounded up
@@ -109,8 +109,8 @@ def _read_config(folder, path):
                 "merge_and_unload() and save_pretrained() of PEFT, and import the folder that it "
                 "writes"
             )
-        ours = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
-        raise MissingFileError(f"{path}: not found, expected a folder of transformers; {ours}")
+        hint = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
+        raise MissingFileError(f"{path}: not found, expected a folder of transformers; {hint}")
     what = "the configuration of a transformers model"
     config = read_json(path, Dict[str, Any], what, "download it again")
     model_type = config.get("model_type")
@@ -168,7 +168,7 @@ def weights_under_our_names(path, weights, special_rows):
     # it is refused later.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     converted["embed_tokens.weight"] = embedding[rows]
-    # Their first row, of zeros, has no equivalent in ours; the next is that of padding.
+    # Their first row, of zeros, has no equivalent here; the next is that of padding.
     positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
     types = take("embeddings.token_type_embeddings.weight", "any", C)
     if len(types.unique(dim=0)) != 1:
@@ -205,14 +205,14 @@ def _convert_modules(path, left, kind, C):
     # Taken from a copy: the loop below takes this bias, too.
     F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))
     converted = {}
-    for ours, theirs in stock_modules(ROBERTA, kind, layers).items():
-        rows = F if ours.endswith("ffn.0") else C
-        columns = F if ours.endswith("ffn.1") else C
-        weight = [rows] if "norm" in ours else [rows, columns]
+    for own_name, exported_names in stock_modules(ROBERTA, kind, layers).items():
+        rows = F if own_name.endswith("ffn.0") else C
+        columns = F if own_name.endswith("ffn.1") else C
+        weight = [rows] if "norm" in own_name else [rows, columns]
         for end, shape in {"weight": weight, "bias": [rows]}.items():
-            names = [f"{name.removeprefix('roberta.')}.{end}" for name in theirs]
+            names = [f"{name.removeprefix('roberta.')}.{end}" for name in exported_names]
             parts = [take_weight(path, left, name, *shape) for name in names]
-            converted[f"{ours}.{end}"] = torch.cat(parts)
+            converted[f"{own_name}.{end}"] = torch.cat(parts)
     return converted
 
 

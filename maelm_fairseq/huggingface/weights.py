@@ -54,8 +54,8 @@ KIND_OF_HEAD = {
     TokenClassificationHead: TOKEN_CLASSIFICATION,
     SpanHead: QUESTION_ANSWERING,
 }
-# The modules of a head, ours to theirs; {} is our name of the head. modeling_mae_lm.py keeps our
-# names of a language-model head.
+# The modules of a head, {name here: exported name}; {} is our name of the head. A language-model
+# head keeps its names in modeling_mae_lm.py.
 HEAD_MODULES = {
     MODEL: {},
     MASKED_LM: {"lm_head.dense": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm"},
@@ -111,25 +111,25 @@ def base_prefix(layout, kind):
 
 
 def stock_modules(layout, kind, layers, head=None):
-    """The modules of encoder and head that are a weight and a bias, in our model and in theirs.
+    """The modules of encoder and head that are a weight and a bias, here and in transformers.
 
     The arguments are as for `weights_for_transformers`.
 
-    Returns: {our name: list of theirs}; where they have several, ours has their rows one after the
-        other
+    Returns: {name here: list of exported names}; where there are several, the module here has their
+        rows one after the other
     """
     base = base_prefix(layout, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
     for i in range(layers):
-        ours, theirs = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        modules[ours + "attention.query"] = [theirs + layout.query]
-        modules[ours + "attention.key_value"] = [theirs + layout.key, theirs + layout.value]
-        modules[ours + "attention.out"] = [theirs + layout.out]
-        modules[ours + "attention_norm"] = [theirs + layout.attention_norm]
-        modules[ours + "ffn.0"] = [theirs + "intermediate.dense"]
-        modules[ours + "ffn.1"] = [theirs + "output.dense"]
-        modules[ours + "ffn_norm"] = [theirs + "output.LayerNorm"]
-    modules.update({ours.format(head): [theirs] for ours, theirs in HEAD_MODULES[kind].items()})
+        own, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
+        modules[own + "attention.query"] = [exported + layout.query]
+        modules[own + "attention.key_value"] = [exported + layout.key, exported + layout.value]
+        modules[own + "attention.out"] = [exported + layout.out]
+        modules[own + "attention_norm"] = [exported + layout.attention_norm]
+        modules[own + "ffn.0"] = [exported + "intermediate.dense"]
+        modules[own + "ffn.1"] = [exported + "output.dense"]
+        modules[own + "ffn_norm"] = [exported + "output.LayerNorm"]
+    modules.update({own.format(head): [exported] for own, exported in HEAD_MODULES[kind].items()})
     return modules
 
 
@@ -153,39 +153,39 @@ def weights_for_transformers(model, layout, kind, head=None):
 
 
 def _code_weights(model, left, layout, kind, head):
-    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {our name: tensor}.
+    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {name here: tensor}.
 
-    Returns: {their name: tensor}
+    Returns: {exported name: tensor}
     """
     prefixes = {part: base_prefix(layout, kind) + part for part in ["embed_tokens.", "encoder."]}
     if kind == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     else:
-        for ours, theirs in HEAD_MODULES[kind].items():
-            prefixes[ours.format(head) + "."] = theirs + "."
+        for own, exported in HEAD_MODULES[kind].items():
+            prefixes[own.format(head) + "."] = exported + "."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
             left[name + ".bucket"] = module.bucket
     converted = {}
-    for ours, theirs in prefixes.items():
-        for name in [name for name in left if name.startswith(ours)]:
-            converted[theirs + name[len(ours) :]] = left.pop(name)
+    for own, exported in prefixes.items():
+        for name in [name for name in left if name.startswith(own)]:
+            converted[exported + name[len(own) :]] = left.pop(name)
     if kind == MASKED_LM:
         converted["lm_head.decoder.bias"] = converted.pop("lm_head.bias")
     return converted
 
 
 def _stock_weights(model, left, layout, kind, head):
-    """Takes the weights of a class of transformers out of `left`, {our name: tensor}.
+    """Takes the weights of a class of transformers out of `left`, {name here: tensor}.
 
-    Returns: {their name: tensor}
+    Returns: {exported name: tensor}
     """
     base = base_prefix(layout, kind)
     embeddings = base + "embeddings."
     positions = left.pop("encoder.embed_positions.weight")
     converted = {
         embeddings + "word_embeddings.weight": left.pop("embed_tokens.weight"),
-        # Theirs begin a row later.
+        # Those of transformers begin a row later.
         embeddings + "position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),
     }
     if layout is ROBERTA:
@@ -195,10 +195,10 @@ def _stock_weights(model, left, layout, kind, head):
         table = mpnet_table(model.encoder.relative_bias)
         converted[base + "encoder.relative_attention_bias.weight"] = table
         del left["encoder.relative_bias.table.weight"]
-    for ours, theirs in stock_modules(layout, kind, len(model.encoder.layers), head).items():
+    for own, exported in stock_modules(layout, kind, len(model.encoder.layers), head).items():
         for end in ["weight", "bias"]:
-            parts = left.pop(f"{ours}.{end}").chunk(len(theirs))
-            for name, part in zip(theirs, parts):
+            parts = left.pop(f"{own}.{end}").chunk(len(exported))
+            for name, part in zip(exported, parts):
                 converted[f"{name}.{end}"] = part
     if kind == MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.

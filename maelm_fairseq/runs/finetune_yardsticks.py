@@ -187,9 +187,9 @@ class Measurement:
         dataset = self.task.datasets[split]
 
         def difference(indices):
-            ours = scores_of_examples(self.task, dataset, encoder, indices)
-            theirs = scores_of_examples(self.task, dataset, bag_of_words, indices)
-            return {metric: ours[metric] - theirs[metric] for metric in ours}
+            of_encoder = scores_of_examples(self.task, dataset, encoder, indices)
+            of_bag = scores_of_examples(self.task, dataset, bag_of_words, indices)
+            return {metric: of_encoder[metric] - of_bag[metric] for metric in of_encoder}
 
         return standard_errors(difference, [*bag_of_words], MOST_JACKKNIFE_GROUPS)
 

@@ -89,8 +89,8 @@ class Jobs:
         """
         # The folder of this Python's programs, for shells in which no environment is active.
         path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)
-        ours = {name: value for name, value in os.environ.items() if name not in CLUSTER}
-        variables = {**ours, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
+        inherited = {name: value for name, value in os.environ.items() if name not in CLUSTER}
+        variables = {**inherited, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
         with open(log, "ab", buffering=0) as stream:
             process = subprocess.Popen(
                 list(map(str, command)),

@@ -46,18 +46,18 @@ def check_run(state, trainer, path, starts_anew):
     extra = {name: plain_value(value) for name, value in extra.items()}
     typed(ExtraState, extra, f"{path}: extra_state")
     model = trainer.get_model()
-    theirs = Namespace(**state["cfg"]["model"])
+    saved = Namespace(**state["cfg"]["model"])
     own_weights = model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
     own_state = trainer.task.state.state_dict
     if starts_anew:
-        compare_configurations(theirs, model.cfg, ENCODER_OPTIONS, path)
-        remove_other_heads(state, theirs, model.cfg, own_state)
+        compare_configurations(saved, model.cfg, ENCODER_OPTIONS, path)
+        remove_other_heads(state, saved, model.cfg, own_state)
         # The rest, such as labels, is of another task.
         state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
         fit_parts(state["model"], own_weights)
     else:
-        compare_configurations(theirs, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
+        compare_configurations(saved, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], own_state, path)
     check_weights(state["model"], own_weights, path)
@@ -70,19 +70,19 @@ def check_history(history, path, starts_anew):
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
 
 
-def remove_other_heads(state, theirs, ours, own_state):
+def remove_other_heads(state, saved, own, own_state):
     """Removes the heads from a checkpoint if they read or predict something else than the run's.
 
     Args:
         state: of the checkpoint
-        theirs: the options of its model
-        ours: those of the run's model
+        saved: the options of its model
+        own: those of the run's model
         own_state: of the run's task
     """
-    their_state = state["task_state"]
+    saved_state = state["task_state"]
     names = ["labels", STANDARDISED]
-    has_same_labels = all(their_state.get(name) == own_state.get(name) for name in names)
-    has_same_pooling = theirs.classification_pooling == str(ours.classification_pooling)
+    has_same_labels = all(saved_state.get(name) == own_state.get(name) for name in names)
+    has_same_pooling = saved.classification_pooling == str(own.classification_pooling)
     if has_same_labels and has_same_pooling:
         return
     heads = [name for name in state["model"] if name.startswith(HEAD_PREFIX)]
@@ -90,15 +90,15 @@ def remove_other_heads(state, theirs, ours, own_state):
         del state["model"][name]
 
 
-def check_task_state(their_state, own_state, path):
+def check_task_state(saved_state, own_state, path):
     """Refuses to resume with other data than those that the checkpoint's task has seen."""
-    if STANDARDISED in own_state and STANDARDISED not in their_state:
+    if STANDARDISED in own_state and STANDARDISED not in saved_state:
         raise UsageError(
             f"{path}: its head predicts numbers as versions until 0.2.0 do; start a run of its own"
         )
     for name in own_state:
-        if name in their_state and own_state[name] != their_state[name]:
-            was = in_words(their_state[name])
+        if name in saved_state and own_state[name] != saved_state[name]:
+            was = in_words(saved_state[name])
             now = in_words(own_state[name])
             raise UsageError(
                 f"{path}: the data differ from those of the run: {name} was {was} and is {now}; "
