@@ -239,15 +239,15 @@ def make_manifest(args, tokenizer):
     Without a number of pieces, `args` gets the default one.
     """
     if tokenizer:
-        of_model = dict(vocabulary=sha256(tokenizer.path))
+        vocabulary_options = dict(vocabulary=sha256(tokenizer.path))
         if args.add_tokens:
-            of_model["add_tokens"] = sha256(args.add_tokens)
+            vocabulary_options["add_tokens"] = sha256(args.add_tokens)
     else:
         if not args.vocab_size:
             size = sum(map(os.path.getsize, args.train))
             args.vocab_size = max(n for least, n in VOCAB_SIZES.items() if least <= size)
-        of_model = {name: getattr(args, name) for name in OF_TRAINING}
-    options = Options(args.shards, valid_documents=args.valid_documents, **of_model)
+        vocabulary_options = {name: getattr(args, name) for name in OF_TRAINING}
+    options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
     train_files = list(map(file_sample, args.train))
     return Manifest(FORMAT, train_files, list(map(file_sample, args.valid)), options)
 

@@ -40,7 +40,7 @@ def word_vectors(data, width):
     return embeddings(pairs, counts, vocabulary, width, deviation=1.0).numpy()
 
 
-def of_word_vectors(labelled, vectors, data):
+def answers_of_word_vectors(labelled, vectors, data):
     """The answers of a linear model that reads the mean vector of a text's tokens, (n,)."""
     _, tokenizer = read_vocabulary(str(data))
     encoded = tokenizer.encode_all([texts[0] for texts in labelled.texts])

@@ -160,7 +160,8 @@ def bag_of_words_rows(run):
     """
     for task in NATURAL:
         labelled = bag_of_words.Labelled(run / "labelled" / task)
-        for score in bag_of_words.scores_of_labelled(labelled, bag_of_words.of_all(labelled)):
+        outputs = bag_of_words.baseline_outputs(labelled)
+        for score in bag_of_words.scores_of_labelled(labelled, outputs):
             if score.file == "dev.tsv":
                 value = round(score.value, 4)
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, value

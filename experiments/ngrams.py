@@ -168,8 +168,8 @@ def print_summary(args, pairs, records):
             fault = f"found no pair whose words all occur {LEAST_OCCURRENCES} times in {args.text}"
             raise UsageError(f"{args.pairs}: {fault}; leave out --twice")
         sets.append(f"{pairs.name}, known words")
-        for of_model in records:
-            restrict(of_model, *sets, chosen)
+        for record in records:
+            restrict(record, *sets, chosen)
         counts += f"; {chosen.sum():,} of known words, each {LEAST_OCCURRENCES} times or more "
         counts += "in the text"
     tables = Report(records, [], sets)
@@ -179,7 +179,7 @@ def print_summary(args, pairs, records):
         summary["known words"] = tables.decided(sets[1]).right
     text = f"{counts}.\n\n{markdown(summary)}"
     print(text)
-    scores = pd.concat([of_model.table() for of_model in records])
+    scores = pd.concat([record.table() for record in records])
     with atomic_write(os.path.join(args.dest, "ngrams.csv")) as stream:
         scores[scores.task.isin(sets)].to_csv(stream, index=False, lineterminator="\n")
     with atomic_write(os.path.join(args.dest, "ngrams.md")) as stream:

@@ -46,9 +46,9 @@ def scores_of(results, arms):
 
 def score_row(results, arm):
     """The row of an arm in the table of `scores_of`."""
-    of_arm = results.final[results.final.arm == arm]
-    loss = of_arm[of_arm.metric == "bits"].value
-    row = {"seeds": of_arm.seed.nunique(), "arm": ARM_TITLES[arm]}
+    rows_of_arm = results.final[results.final.arm == arm]
+    loss = rows_of_arm[rows_of_arm.metric == "bits"].value
+    row = {"seeds": rows_of_arm.seed.nunique(), "arm": ARM_TITLES[arm]}
     row["bits"] = loss.mean() if len(loss) else np.nan
     for title, (feature, layer) in FEATURE_OF_COLUMN.items():
         row[title] = mean_and_error(results.values(arm, NATURAL, feature, layer))

@@ -107,6 +107,6 @@ def by_x(rows, x):
     frames = {}
     for arm in ARMS:
         if arm in names:
-            of_arm = rows[rows.arm == arm]
-            frames[arm] = of_arm.pivot_table(index="seed", columns=x, values="value")
+            rows_of_arm = rows[rows.arm == arm]
+            frames[arm] = rows_of_arm.pivot_table(index="seed", columns=x, values="value")
     return frames

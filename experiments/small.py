@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from answers import answers_of_encoder, of_word_vectors, word_vectors
+from answers import answers_of_encoder, answers_of_word_vectors, word_vectors
 from few_labels import FewLabels
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Labelled, of_all
+from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_outputs
 from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
@@ -169,7 +169,7 @@ def task_answers(name, folder):
         labelled = Labelled(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
         encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
-        bag_of_words = of_all(labelled)[BAG_OF_WORDS]
+        bag_of_words = baseline_outputs(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
         arrays[f"{task}/{ENCODER_ALONE}"] = compact(answer(encoder), np.float32)
@@ -274,8 +274,9 @@ def measure_yardsticks(folder, pairs):
 def task_yardsticks(task, folder, vectors):
     """What is known of a task's examples without an encoder: {name: (n,)}."""
     labelled = Labelled(folder / "labelled" / task)
-    arrays = {predictor: answer(outputs) for predictor, outputs in of_all(labelled).items()}
-    arrays[WORD_VECTORS] = of_word_vectors(labelled, vectors, folder / "data")
+    baselines = baseline_outputs(labelled)
+    arrays = {predictor: answer(outputs) for predictor, outputs in baselines.items()}
+    arrays[WORD_VECTORS] = answers_of_word_vectors(labelled, vectors, folder / "data")
     arrays[TARGETS] = labelled.targets[labelled.rest]
     arrays[OF_DEV] = is_of_dev(labelled)
     texts = [" ".join(labelled.texts[index]) for index in labelled.rest]

@@ -20,7 +20,7 @@ def from_all_processes(value):
     return values
 
 
-def of_first_process(tensor):
+def from_first_process(tensor):
     """A tensor, on the CPU, with the values that it has in the first of all processes."""
     if not is_running():
         return tensor

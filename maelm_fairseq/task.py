@@ -19,7 +19,7 @@ from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
-from .distributed import of_first_process
+from .distributed import from_first_process
 from .engine import (
     ChoiceEnum,
     FairseqTask,
@@ -180,7 +180,8 @@ class MaeLmTask(TokenTask):
         text = self.read_split(self.cfg.train_subset)
         pairs, counts = count_neighbours(text.sample(SAMPLE), vocabulary)
         vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
-        vectors = of_first_process(vectors)  # those of another machine may differ in the last bits
+        # Those that another machine computes may differ in the last bits.
+        vectors = from_first_process(vectors)
         frequencies = torch.from_numpy(text.counts(SAMPLE) + 1).double()
         filled = vectors.any(dim=1)
         with torch.no_grad():

@@ -71,10 +71,10 @@ def finetune(runs, settings):
     args = runs.command.args
     chosen = runs.search(settings)
     if args.only_seed:
-        runs.of_seeds(chosen, [args.only_seed])
+        runs.run_seeds(chosen, [args.only_seed])
         return
     seeds = range(1, args.seeds + 1)
-    records = runs.of_seeds(chosen, seeds)
+    records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.ranked(records)[0]]
     results, answers = report_best(runs, chosen, best, records)
     if runs.task.has_bag_of_words:

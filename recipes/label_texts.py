@@ -51,7 +51,7 @@ def outputs_of_encoder(model, texts, classes):
 def check_outputs(model, labelled, checkpoint):
     """Refuses an encoder that was fine-tuned on something else than the labelled files."""
     facts = model.facts
-    if not facts.of_sentences:
+    if not facts.is_of_sentences:
         found = "fine-tuned on other data" if facts.is_fine_tuned else "that was only pretrained"
         raise UsageError(
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "

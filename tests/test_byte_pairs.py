@@ -203,14 +203,14 @@ def test_lists_of_words_have_the_tokens_of_words_in_a_text(roberta, tmp_path, pr
     subwords = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
     words = "was given losh".split()
     expected = [0, *sum(subwords.encode_words(words), []), 2]
-    exported = made_from(subwords, tmp_path / "tagger", of_words=True)
+    exported = made_from(subwords, tmp_path / "tagger", for_words=True)
     assert exported.encode(words, is_pretokenized=True).ids == expected
-    assert check_tokenizer(exported, subwords, [], of_words=True) > 50
+    assert check_tokenizer(exported, subwords, [], for_words=True) > 50
     other = made_from(subwords, tmp_path / "other")
     assert (other.encode(words, is_pretokenized=True).ids == expected) == prefix
     if not prefix:
         message = "texts get other tokens than from tokenizer.json"
-        refuses(message, check_tokenizer, other, subwords, [], of_words=True)
+        refuses(message, check_tokenizer, other, subwords, [], for_words=True)
 
 
 @pytest.mark.parametrize("trim", [False, True])

@@ -80,12 +80,12 @@ class BytePair(Subwords):
         is_extension = BytePair(other.path, words).contents() == self.contents()
         return words if is_extension else None
 
-    def contents(self, of_words=False):
+    def contents(self, for_words=False):
         """The contents of a tokenizer.json: the same bytes for all files that give the same tokens.
 
-        With `of_words`, each text gets a space before it, for words that are encoded one by one.
+        With `for_words`, each text gets a space before it, for words that are encoded one by one.
         """
-        if not of_words:
+        if not for_words:
             return self._tokenizer.to_str(pretty=True).encode()
         file = json.loads(self._tokenizer.to_str())
         for part in ("pre_tokenizer", "post_processor"):
@@ -93,12 +93,12 @@ class BytePair(Subwords):
         tokenizer = type(self._tokenizer).from_str(json.dumps(file))
         return tokenizer.to_str(pretty=True).encode()
 
-    def _taking(self, symbols, of_words=False):
+    def _taking(self, symbols, for_words=False):
         """A tokenizer that reads only these symbols in a text as tokens.
 
         The other special symbols, and `<mask>` if it is not among them, are text.
         """
-        file = json.loads(self.contents(of_words))
+        file = json.loads(self.contents(for_words))
         for token in file["added_tokens"]:
             token["special"] = token["content"] in {*SPECIAL, MASK} - {*symbols}
         tokenizer = type(self._tokenizer).from_str(json.dumps(file))
@@ -114,14 +114,14 @@ class BytePair(Subwords):
         return self._taking([MASK])
 
     @functools.cached_property
-    def _of_words(self):
-        return self._taking([MASK], of_words=True)
+    def _word_encoder(self):
+        return self._taking([MASK], for_words=True)
 
     def encode(self, text):
         return self._with_mask.encode(text, add_special_tokens=False).ids
 
     def encode_words(self, words):
-        return [self._of_words.encode(word, add_special_tokens=False).ids for word in words]
+        return [self._word_encoder.encode(word, add_special_tokens=False).ids for word in words]
 
     def _plain_ids(self, lines):
         return [self._plain.encode(line, add_special_tokens=False).ids for line in lines]

@@ -39,7 +39,7 @@ class Facts:
 
     labels: Optional[List[str]] = None  # the names of the classes, in order
     texts: int = 1  # in an example of the fine-tuned task; 2 for pairs
-    of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
+    is_of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
     # Of the numbers that the head predicts; see `number_units.units`.
     units: Tuple[float, float] = AS_THEY_ARE
     may_be_empty: bool = False  # whether a question may have no answer
@@ -96,7 +96,7 @@ def facts_of(state, path):
     if "imported_from" in state:
         imported_from = typed(str, state["imported_from"], f"{where}: imported_from")
 
-    def of_pretraining(name):
+    def option_of_pretraining(name):
         """An option of pretraining, which the state of a fine-tuned checkpoint keeps."""
         own = getattr(options, name)
         return getattr(task, name) if own is None else own
@@ -104,11 +104,11 @@ def facts_of(state, path):
     return Facts(
         labels=task.labels,
         texts=len(task.form[1]) if task.form else 1,
-        of_sentences=task.form is not None,
+        is_of_sentences=task.form is not None,
         units=task.standardised or AS_THEY_ARE,
         may_be_empty=bool(task.may_be_empty),
-        encoder_mask_fraction=of_pretraining("encoder_mask_fraction"),
-        tokens_per_sample=of_pretraining("tokens_per_sample"),
+        encoder_mask_fraction=option_of_pretraining("encoder_mask_fraction"),
+        tokens_per_sample=option_of_pretraining("tokens_per_sample"),
         unigram_bits=task.unigram_bits,
         options=options,
         updates=history[-1].get("num_updates"),

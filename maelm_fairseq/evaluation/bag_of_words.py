@@ -214,21 +214,21 @@ def read_training_and_scored_files(folder, regression):
     return train, scored
 
 
-def of_all(labelled):
+def baseline_outputs(labelled):
     """The outputs of each predictor for all examples of a `Labelled` after those of training.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
     targets_and_rows = labelled.targets, labelled.train, labelled.rest
-    of_predictors = {BAG_OF_WORDS: vote(Counts(labelled.texts), *targets_and_rows)}
+    outputs = {BAG_OF_WORDS: vote(Counts(labelled.texts), *targets_and_rows)}
     if labelled.classes is not None:
         frequent = most_frequent(*targets_and_rows)
-        of_predictors[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
-    return of_predictors
+        outputs[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
+    return outputs
 
 
 def scores_of_labelled(labelled, found) -> List[Score]:
-    """The scores of outputs, {predictor: array} as from `of_all`, on every file that has labels."""
+    """The scores of `baseline_outputs`, or of others like them, on every file that has labels."""
     rows = []
     for name, indices in labelled.files.items():
         for predictor, values in found.items():
@@ -277,8 +277,8 @@ def main():
     if args.dest:
         check_new_file(args.dest)
     labelled = Labelled(args.labelled, args.regression)
-    of_predictors = of_all(labelled)
-    rows = scores_of_labelled(labelled, of_predictors)
+    outputs = baseline_outputs(labelled)
+    rows = scores_of_labelled(labelled, outputs)
     print("± is the standard error over examples")
     for row in rows:
         print(f"{row.predictor}, {row.metric} on {row.file}: {row.value:.2f} ± {row.error:.2f}")
@@ -287,7 +287,7 @@ def main():
         for name, indices in labelled.files.items():
             if len(indices):
                 places = indices - len(labelled.train)
-                kept[name] = of_predictors[BAG_OF_WORDS][places].tolist()
+                kept[name] = outputs[BAG_OF_WORDS][places].tolist()
         save_json(asdict(Yardsticks(rows, kept)), args.dest)
 
 

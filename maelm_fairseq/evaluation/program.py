@@ -215,12 +215,12 @@ def record_probes(records, encoder, task, repeats, side_by_side):
 
     `repeats` are those of few-shot probes.
     """
-    of_probes = {"task": task.digest(), "probes": f"ridge {RIDGE_STRENGTHS}"}
-    origins = {"mean": of_probes, "first": of_probes}
+    origin_of_probes = {"task": task.digest(), "probes": f"ridge {RIDGE_STRENGTHS}"}
+    origins = {"mean": origin_of_probes, "first": origin_of_probes}
     if side_by_side:
-        origins["side_by_side"] = of_probes
+        origins["side_by_side"] = origin_of_probes
     if repeats and has_few_shot(task):
-        origins["few_shot"] = {**of_probes, "repeats": f"{SHOTS} {repeats}"}
+        origins["few_shot"] = {**origin_of_probes, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
     features = compute(encoder.model, task.texts) if missing else {}
     for name in missing:

@@ -45,15 +45,15 @@ def load_task(checkpoint_file, **options):
         ValueError: it is not a checkpoint of such a task
     """
     state = read_checkpoint(checkpoint_file)
-    of_checkpoint = our_options("task", state["cfg"].get("task"), checkpoint_file)
-    of_checkpoint = of_checkpoint or {"_name": None}
-    name = of_checkpoint.pop("_name")
+    saved = our_options("task", state["cfg"].get("task"), checkpoint_file)
+    saved = saved or {"_name": None}
+    name = saved.pop("_name")
     if task_class_of(name) is None:
         raise UsageError(
             f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled "
             "files"
         )
-    task = make_task(name, **{**of_checkpoint, **options})
+    task = make_task(name, **{**saved, **options})
     task.load_state_dict(state["task_state"])
     missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
     if missing:

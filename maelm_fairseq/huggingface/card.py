@@ -194,7 +194,7 @@ def training(facts, data):
     lines.append("Options: " + ", ".join(shown_options(options)))
     if facts.validated is not None:
         metric = options.best_checkpoint_metric
-        lines.append(f"Validation {metric}: {facts.validated}{of_validation(facts)}")
+        lines.append(f"Validation {metric}: {facts.validated}{validation_condition(facts)}")
     return lines
 
 
@@ -210,7 +210,7 @@ def shown_options(options):
     return shown
 
 
-def of_validation(facts):
+def validation_condition(facts):
     """The unit and the circumstances of the validation loss, in words."""
     if facts.options.best_checkpoint_metric != "loss":
         return ""

@@ -111,9 +111,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
         _write_model(folder, config, tensors, layout)
         if kind in (weights.MODEL, weights.MASKED_LM):
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
-        of_words = kind == weights.TOKEN_CLASSIFICATION
-        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), of_words)
-        check_tokenizer(tokenizer, subwords, sample_lines(data), of_words)
+        for_words = kind == weights.TOKEN_CLASSIFICATION
+        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), for_words)
+        check_tokenizer(tokenizer, subwords, sample_lines(data), for_words)
         card = model_card(os.path.basename(dest), facts, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:

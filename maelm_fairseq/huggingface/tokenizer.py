@@ -53,18 +53,18 @@ MAXIMUM_LINES = 1000  # to check
 MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
 
 
-def write_tokenizer(folder, subwords, max_length, of_words=False):
+def write_tokenizer(folder, subwords, max_length, for_words=False):
     """Writes `tokenizer.json` and `tokenizer_config.json` for `subwords.Subwords`.
 
     The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With
-    `of_words`, a byte-level BPE puts a space before each text, so that it gives words, one by one,
+    `for_words`, a byte-level BPE puts a space before each text, so that it gives words, one by one,
     the tokens that they have in a text.
 
     Returns: tokenizers.Tokenizer, read back from what was written
     Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(subwords, BytePair):
-        text = subwords.contents(of_words).decode()
+        text = subwords.contents(for_words).decode()
     else:
         text = build_tokenizer(subwords).to_str(pretty=True)
     # Not by save() of the tokenizer, which takes no folder whose name is not Unicode.
@@ -207,17 +207,17 @@ def sample_lines(data, splits=("train", "valid")):
     return lines[:MAXIMUM_LINES]
 
 
-def check_tokenizer(tokenizer, subwords, lines, of_words=False):
+def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     """Compares the tokens of a tokenizer on lines of text and on edge cases.
 
     They must be those of `subwords`, in sequences as for `hub.encode`: of texts, pairs, and lists
-    of words. With `of_words` as for `write_tokenizer`, a byte-level BPE is compared on lists of
+    of words. With `for_words` as for `write_tokenizer`, a byte-level BPE is compared on lists of
     words alone, and without it, on all but these.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    compared = _encoded_by_both(tokenizer, subwords, lines, of_words)
+    compared = _encoded_by_both(tokenizer, subwords, lines, for_words)
     differing = []
     for text, ids, expected in compared:
         if ids != expected and not is_known_difference(text):
@@ -239,19 +239,19 @@ def check_tokenizer(tokenizer, subwords, lines, of_words=False):
     return len(compared)
 
 
-def _encoded_by_both(tokenizer, subwords, lines, of_words):
+def _encoded_by_both(tokenizer, subwords, lines, for_words):
     """(text, ids of the tokenizer, expected ids) of all texts that `check_tokenizer` compares."""
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]
     is_byte_pair = isinstance(subwords, BytePair)
     encoded = []
-    if not (is_byte_pair and of_words):
+    if not (is_byte_pair and for_words):
         pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
         for text, pair in [*((text, None) for text in texts), *pairs]:
             shown = text if pair is None else f"{text} with {pair}"
             ids = tokenizer.encode(text, pair).ids
             encoded.append((shown, ids, tokens_of(subwords, text, pair)))
-    if of_words or not is_byte_pair:
+    if for_words or not is_byte_pair:
         for words in filter(None, map(str.split, texts)):
             ids = tokenizer.encode(words, is_pretokenized=True).ids
             expected = [BOS, *chain.from_iterable(subwords.encode_words(words)), EOS]

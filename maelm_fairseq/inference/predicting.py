@@ -43,7 +43,7 @@ def head_of(hub_model):
 
 def check_pairs(facts, is_tagger, are_pairs):
     """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
-    if facts.of_sentences and are_pairs != (facts.texts == 2):
+    if facts.is_of_sentences and are_pairs != (facts.texts == 2):
         if are_pairs:
             right = "single texts: call predict(texts)"
         else:

@@ -130,18 +130,18 @@ def combinations(args, defaults):
     """
     values = []
     for field in Settings._fields:
-        of_field = getattr(args, field)
-        if of_field is None:
+        candidates = getattr(args, field)
+        if candidates is None:
             if args.search:
-                of_field = getattr(defaults.searched, field)
+                candidates = getattr(defaults.searched, field)
             else:
-                of_field = [getattr(defaults.settings, field)]
-        elif len(of_field) > 1 and not args.search:
-            given = " ".join(map(str, of_field))
+                candidates = [getattr(defaults.settings, field)]
+        elif len(candidates) > 1 and not args.search:
+            given = " ".join(map(str, candidates))
             raise UsageError(
                 f"{option(field)} {given}: give one value, or add --search to try them all"
             )
-        values.append(list(dict.fromkeys(of_field)))
+        values.append(list(dict.fromkeys(candidates)))
     return [Settings(*combination) for combination in itertools.product(*values)]
 
 

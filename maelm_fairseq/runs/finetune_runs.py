@@ -113,7 +113,7 @@ class Runs:
         batches = math.ceil(len(self.task.datasets["train"]) / settings.batch_size)
         return batches * settings.epochs
 
-    def of_seeds(self, settings, seeds):
+    def run_seeds(self, settings, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
         return self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
 
