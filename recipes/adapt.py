@@ -154,7 +154,8 @@ def main():
         check_new(dest)
     if args.pairs is not None:
         args.pairs = read_pairs(args.pairs)
-    positions = check_arguments(args, extra)
+    positions = positions_of_model(args.model)
+    check_arguments(args, extra, positions)
     jobs = Jobs().listen()
     log = work / "adapt.log"
 
@@ -168,14 +169,18 @@ def main():
         adapt(execute, args, extra, positions, dest, work)
 
 
-def check_arguments(args, extra):
-    """Refuses what would fail later; returns the positions of the model."""
+def positions_of_model(folder):
+    """How many positions the model in a folder of transformers has."""
+    return len(read_source(folder).weights["encoder.embed_positions.weight"]) - 1
+
+
+def check_arguments(args, extra, positions):
+    """Refuses what would fail later; `positions` are those of the model."""
     from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
 
     check_texts(argparse.Namespace(dest=args.dest))
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(folder, read_subwords(args.model), 1)
-    positions = len(read_source(args.model).weights["encoder.embed_positions.weight"]) - 1
     extended = positions if args.extend_positions is None else args.extend_positions
     if extended < positions:
         expected = f"the model has {positions}, expected as many or more"
@@ -189,7 +194,6 @@ def check_arguments(args, extra):
     tokens = whole.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
-    return positions
 
 
 def adapt(execute, args, extra, positions, dest, work):

@@ -90,14 +90,16 @@ def compare_configurations(saved, own, names, path):
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 
 
-def check_weights(weights, own, path):
-    """Refuses weights that differ from a model's own in name or shape, or are not finite.
+def checked_weights(weights, own, path):
+    """Weights of a checkpoint, in the precision of a model.
 
     Args:
         weights: a state dict
         own: that of the model
         path: of the checkpoint
-    Returns: the weights in the model's precision
+    Returns: a state dict
+    Raises:
+        UsageError: they differ from the model's own in name or shape, or are not finite
     """
     for name, weight in weights.items():
         if not weight.is_floating_point():

@@ -71,12 +71,12 @@ class LabelledTask(TokenTask, ABC):
     predicts_dev = False  # whether its official scorer reads predictions for the dev file
     jackknife_groups = JACKKNIFE_GROUPS  # see `metrics.standard_errors`
     loss_unit = " bits"
-    positions = None  # of the model, once it is built: longer sequences are cut
 
     def __init__(self, cfg, **unused):
         check_precision(cfg)
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
+        self.positions = None  # see `fit_to`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
         # In validation: the split, and {index of an example: answer} of each batch and process.
         self.split = None
@@ -205,12 +205,16 @@ class LabelledTask(TokenTask, ABC):
                 path = self.path(split, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
-        self.positions = model.max_positions()
+        self.fit_to(model)
         self.make_head(model)
         for name, weight in model.named_parameters():
             # For --lr-layer-decay.
             weight.param_group = layers_below_head(name, len(model.encoder.layers))
         return model
+
+    def fit_to(self, model):
+        """Has sequences cut to the positions of a model."""
+        self.positions = model.max_positions()
 
     def take_sizes(self, cfg):
         """Takes the sizes of the encoder from the checkpoint, in place.

@@ -62,7 +62,7 @@ def load_task(checkpoint_file, **options):
             "use another checkpoint"
         )
     model = build_model(state, task.dictionary, checkpoint_file)
-    task.positions = model.max_positions()
+    task.fit_to(model)
     return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -152,7 +152,7 @@ def sentences_of_conllu(path, lines, column, is_test):
             add_word(sentences[-1], path, line, fields, column)
     if numbering:
         numbering.end()
-    return check_tags(path, sentences, column, is_test)
+    return with_checked_tags(path, sentences, column, is_test)
 
 
 def add_word(sentence, path, line, fields, column):
@@ -220,7 +220,7 @@ class Numbering:
             )
 
 
-def check_tags(path, sentences, column, is_test):
+def with_checked_tags(path, sentences, column, is_test):
     """Sentences of CoNLL-U, in a test file without tags if it has none.
 
     Words without a tag are refused where others have one.

@@ -15,7 +15,7 @@ from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
     OTHER_OPTIONS,
     check_vocabulary,
-    check_weights,
+    checked_weights,
     compare_configurations,
 )
 from ..checkpoints.run_state import ExtraState, OptimizerState
@@ -60,7 +60,7 @@ def check_run(state, trainer, path, starts_anew):
         compare_configurations(saved, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], own_state, path)
-    check_weights(state["model"], own_weights, path)
+    checked_weights(state["model"], own_weights, path)
 
 
 def check_history(history, path, starts_anew):
