@@ -154,8 +154,9 @@ def main():
         check_new(dest)
     if args.pairs is not None:
         args.pairs = read_pairs(args.pairs)
+    check_folders(args)
     positions = positions_of_model(args.model)
-    check_arguments(args, extra, positions)
+    check_options(args, extra, positions)
     jobs = Jobs().listen()
     log = work / "adapt.log"
 
@@ -169,18 +170,22 @@ def main():
         adapt(execute, args, extra, positions, dest, work)
 
 
-def positions_of_model(folder):
-    """How many positions the model in a folder of transformers has."""
-    return len(read_source(folder).weights["encoder.embed_positions.weight"]) - 1
-
-
-def check_arguments(args, extra, positions):
-    """Refuses what would fail later; `positions` are those of the model."""
+def check_folders(args):
+    """Refuses a destination that fairseq would misread, and a model that cannot be exported."""
     from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
 
     check_texts(argparse.Namespace(dest=args.dest))
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(folder, read_subwords(args.model), 1)
+
+
+def positions_of_model(folder):
+    """How many positions the model in a folder of transformers has."""
+    return len(read_source(folder).weights["encoder.embed_positions.weight"]) - 1
+
+
+def check_options(args, extra, positions):
+    """Refuses options that would fail later; `positions` are those of the model."""
     extended = positions if args.extend_positions is None else args.extend_positions
     if extended < positions:
         expected = f"the model has {positions}, expected as many or more"
