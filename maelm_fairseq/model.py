@@ -220,8 +220,8 @@ class MaeLmModel(BaseFairseqModel):
 
     def register_classification_head(self, name, num_classes=None, **unused):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
-        kind = POOLING[str(self.cfg.classification_pooling)]
-        head = kind(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
+        head_class = POOLING[str(self.cfg.classification_pooling)]
+        head = head_class(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
         self.register_head(name, head)
 
     def register_head(self, name, head):

@@ -49,18 +49,18 @@ def autocast(cfg, device):
 
 
 @functools.lru_cache(maxsize=None)
-def is_fast_in_bfloat16(kind):
-    """Whether bfloat16 pays on the devices of a kind, "cpu" or "cuda".
+def is_fast_in_bfloat16(device_type):
+    """Whether bfloat16 pays on the devices of a type, "cpu" or "cuda".
 
     If it does not, the first call says so in the log. On a CPU without AVX-512, a matrix product in
     bfloat16 takes eight times as long as in float32. GPUs before Ampere emulate it.
     """
-    if kind == "cpu":
+    if device_type == "cpu":
         has_mkldnn = torch.backends.mkldnn.is_available()
         fast = has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported()
         slow = "this CPU, which lacks AVX-512"
     else:
-        fast = kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+        fast = device_type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
         slow = "this GPU, which lacks units for it (--fp16 is fast there)"
     if not fast:
         logger.warning(f"bfloat16 would be slow on {slow}: computing in float32")
@@ -69,7 +69,9 @@ def is_fast_in_bfloat16(kind):
 
 def matmul_dtype(x):
     """The dtype in which matrix products with `x` are computed: autocast's, or `x.dtype`."""
-    kind = x.device.type
-    if kind == "meta":  # it has no autocast
+    device_type = x.device.type
+    if device_type == "meta":  # it has no autocast
         return x.dtype
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    if torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return x.dtype

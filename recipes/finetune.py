@@ -47,16 +47,16 @@ SCRIPTS = {
 }
 
 
-def begin(kind, words):
+def begin(task_name, words):
     """Checks options and files; returns the `Runs`, and the settings to run or to search.
 
     Args:
-        kind: fairseq's name of the task
+        task_name: fairseq's name of the task
         words: the arguments of the recipe
     """
-    task_class = task_class_of(kind)
-    args, further = parse(task_class, words, SCRIPTS[kind], __doc__)
-    command = Command(kind, task_class, args, further)
+    task_class = task_class_of(task_name)
+    args, further = parse(task_class, words, SCRIPTS[task_name], __doc__)
+    command = Command(task_name, task_class, args, further)
     if command.name == TABLE:
         fix = "rename it, as the table of results has that name"
         raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
@@ -193,8 +193,8 @@ def main():
     logging.disable(logging.NOTSET)
     logging.getLogger(READER).setLevel(logging.INFO)
     logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))
-    kind, words = script_and_options(SCRIPTS)
-    runs, settings = begin(kind, words)
+    task_name, words = script_and_options(SCRIPTS)
+    runs, settings = begin(task_name, words)
     runs.jobs.listen()
     finetune(runs, settings)
 

@@ -187,17 +187,18 @@ def trims_offsets(post_processor):
     return True
 
 
-def check_byte_level(path, kind, file, alphabet):
+def check_byte_level(path, model_type, file, alphabet):
     """Refuses a tokenizer.json that is not a byte-level BPE.
 
     With one, every text has tokens, and can be decoded from them.
     """
     split = file["pre_tokenizer"] or {}
-    if kind != "BPE" or split.get("type") != "ByteLevel":
+    if model_type != "BPE" or split.get("type") != "ByteLevel":
         raise UsageError(
-            f"{path}: found {kind} of characters, expected byte-level BPE, as of roberta-base; if "
-            "it was made from a SentencePiece model, as of xlm-roberta-base, put that beside it as "
-            f"{PUBLISHED}; WordPiece, as of BERT, cannot be used: take another model"
+            f"{path}: found {model_type} of characters, expected byte-level BPE, as of "
+            "roberta-base; if it was made from a SentencePiece model, as of xlm-roberta-base, put "
+            f"that beside it as {PUBLISHED}; WordPiece, as of BERT, cannot be used: take another "
+            "model"
         )
     found = fault_of(file["model"], split, alphabet)
     if found:

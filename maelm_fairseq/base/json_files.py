@@ -23,12 +23,12 @@ def save_json(value, path, new=False):
         stream.write(content)
 
 
-def read_json(path, kind, expected, fix="remove it and run again", file_names=False):
+def read_json(path, value_type, expected, fix="remove it and run again", file_names=False):
     """Reads a JSON file, plain or gzip; no object in it may have a key twice.
 
     Args:
         path: of the file
-        kind: of its value, as for `typed`
+        value_type: of its value, as for `typed`
         expected: what the file should be, for the error message, such as
             "data prepared by data-prep/glue.sh"
         fix: what to do about a damaged file, for the error message
@@ -41,7 +41,7 @@ def read_json(path, kind, expected, fix="remove it and run again", file_names=Fa
     if not os.path.lexists(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        return parse_json(read_text(path), kind, path, file_names)
+        return parse_json(read_text(path), value_type, path, file_names)
     except UsageError as error:
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
@@ -52,12 +52,12 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 NAME_BYTE = re.compile(r"[\udc80-\udcff]")
 
 
-def parse_json(text, kind, where, file_names=False):
+def parse_json(text, value_type, where, file_names=False):
     """A text in JSON as a value of a type, as for `typed`; no object may have a key twice.
 
     Args:
         text: the JSON
-        kind: of its value
+        value_type: of its value
         where: what error messages begin with
         file_names: whether there may be names of files in it, which need not be Unicode
     Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another
@@ -78,7 +78,7 @@ def parse_json(text, kind, where, file_names=False):
             raise UsageError(
                 f"{where}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
             )
-    return typed(kind, value, where)
+    return typed(value_type, value, where)
 
 
 def unique(pairs):

@@ -25,10 +25,10 @@ def opened(path, expected="a file", pipe=False):
     """
     name = os.fsdecode(path)
     try:
-        kind = stat.S_IFMT(os.stat(path).st_mode)
-        if kind == stat.S_IFREG:
+        file_type = stat.S_IFMT(os.stat(path).st_mode)
+        if file_type == stat.S_IFREG:
             return open(path, "rb", buffering=BUFFER, opener=_at_once)
-        if pipe and kind == stat.S_IFIFO:
+        if pipe and file_type == stat.S_IFIFO:
             return open(path, "rb", buffering=BUFFER)
     except FileNotFoundError:
         raise MissingFileError(f"{name}: not found, expected {expected}; check the path") from None
@@ -36,7 +36,7 @@ def opened(path, expected="a file", pipe=False):
         if error.errno != errno.ELOOP:
             raise
         raise UsageError(f"{name}: found a link to itself, expected {expected}") from None
-    found = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}.get(kind, "a device")
+    found = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}.get(file_type, "a device")
     raise UsageError(f"{name}: found {found}, expected a file; give the path of one")
 
 

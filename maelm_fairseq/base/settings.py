@@ -36,15 +36,15 @@ def as_dict(section):
     return vars(section) if isinstance(section, Namespace) else dict(section)
 
 
-def validate(values, kind):
+def validate(values, settings_class):
     """Refuses values that are out of the range of their `setting`.
 
     Args:
         values: an object with the attributes of the dataclass
-        kind: the dataclass
+        settings_class: the dataclass
     Raises ValueError: names the first of them
     """
-    for definition in fields(kind):
+    for definition in fields(settings_class):
         if "range" in definition.metadata:
             value = getattr(values, definition.name)
             definition.metadata["range"].check(value, option(definition.name))

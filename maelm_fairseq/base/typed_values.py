@@ -12,19 +12,19 @@ type_hints = functools.cache(functools.partial(typing.get_type_hints, include_ex
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
-def typed(kind, value, where):
+def typed(expected_type, value, where):
     """A value read from a file as a value of a type, or an error that says where it is another.
 
     Args:
-        kind: int, float, str, bool, dict, list; a dataclass, for an object whose unknown fields are
-            ignored; an Enum of texts; List, Dict with texts as keys, Tuple, or Optional of these;
-            numbers Annotated by a `ranges.Range`
+        expected_type: int, float, str, bool, dict, list; a dataclass, for an object whose unknown
+            fields are ignored; an Enum of texts; List, Dict with texts as keys, Tuple, or Optional
+            of these; numbers Annotated by a `ranges.Range`
         value: what was read
         where: for the message: the file, and the place in it
     Raises ValueError: `WHERE: found WHAT, expected WHAT`
     """
-    origin = typing.get_origin(kind)
-    arguments = typing.get_args(kind)
+    origin = typing.get_origin(expected_type)
+    arguments = typing.get_args(expected_type)
     if origin is typing.Annotated:
         number, allowed = arguments
         allowed.check(typed(number, value, where), f"{where}: found")
@@ -34,54 +34,58 @@ def typed(kind, value, where):
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
         return origin(typed_items(origin, arguments, value, where))
     if origin is dict and isinstance(value, dict):
-        name_kind, item_kind = arguments
+        name_type, item_type = arguments
         return {
-            typed(name_kind, name, f"{where}: name"): typed(item_kind, item, f"{where}: {name}")
+            typed(name_type, name, f"{where}: name"): typed(item_type, item, f"{where}: {name}")
             for name, item in value.items()
         }
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return typed_fields(kind, value, where)
-    if isinstance(kind, enum.EnumMeta):
-        choices = [choice.value for choice in kind]
+    if dataclasses.is_dataclass(expected_type) and isinstance(value, dict):
+        return typed_fields(expected_type, value, where)
+    if isinstance(expected_type, enum.EnumMeta):
+        choices = [choice.value for choice in expected_type]
         if value in choices:
             return value
         raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
-    if type(value) is kind or kind is typing.Any:
+    if type(value) is expected_type or expected_type is typing.Any:
         return value
-    if kind is float and type(value) is int and value.bit_length() < 1024:
+    if expected_type is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
-    raise UsageError(f"{where}: found {shown(value)}, expected {described(kind, origin)}")
+    raise UsageError(f"{where}: found {shown(value)}, expected {described(expected_type, origin)}")
 
 
 def typed_items(origin, arguments, items, where):
     """The items of a list or tuple, each as a value of its type: list."""
     is_fixed = origin is tuple and ... not in arguments
-    kinds = arguments if is_fixed else arguments[:1] * len(items)
-    if len(kinds) != len(items):
-        raise UsageError(f"{where}: found a list of {len(items)}, expected a list of {len(kinds)}")
-    pairs = enumerate(zip(kinds, items), 1)
-    return [typed(kind, item, f"{where}: item {number}") for number, (kind, item) in pairs]
+    item_types = arguments if is_fixed else arguments[:1] * len(items)
+    if len(item_types) != len(items):
+        expected = f"expected a list of {len(item_types)}"
+        raise UsageError(f"{where}: found a list of {len(items)}, {expected}")
+    pairs = enumerate(zip(item_types, items), 1)
+    return [
+        typed(item_type, item, f"{where}: item {number}") for number, (item_type, item) in pairs
+    ]
 
 
-def typed_fields(kind, value, where):
+def typed_fields(expected_type, value, where):
     """A dict as a dataclass, whose fields have values of their types."""
-    fields = dataclasses.fields(kind)
-    hints = type_hints(kind)
+    fields = dataclasses.fields(expected_type)
+    hints = type_hints(expected_type)
     for field in fields:
         is_required = field.default is field.default_factory is dataclasses.MISSING
         if is_required and field.name not in value:
             raise UsageError(f"{where}: found no {field.name}")
     names = [field.name for field in fields if field.name in value]
-    return kind(**{name: typed(hints[name], value[name], f"{where}: {name}") for name in names})
+    values = {name: typed(hints[name], value[name], f"{where}: {name}") for name in names}
+    return expected_type(**values)
 
 
-def described(kind, origin):
+def described(expected_type, origin):
     """What was expected, in words."""
-    if dict in (kind, origin) or dataclasses.is_dataclass(kind):
+    if dict in (expected_type, origin) or dataclasses.is_dataclass(expected_type):
         return "an object"
-    if (origin or kind) in (list, tuple):
+    if (origin or expected_type) in (list, tuple):
         return "a list"
-    return TYPE_NAMES.get(kind) or f"a {kind.__name__}"
+    return TYPE_NAMES.get(expected_type) or f"a {expected_type.__name__}"
 
 
 def shown(value):

@@ -118,26 +118,27 @@ class Copier:
 
         Raises ValueError: it contains more than tensors, plain values, and containers of them
         """
-        kind = type(value)
-        if kind in PLAIN:
+        value_type = type(value)
+        if value_type in PLAIN:
             return value
-        if kind in (torch.Tensor, torch.nn.Parameter):
+        if value_type in (torch.Tensor, torch.nn.Parameter):
             return self._tensor(value.detach())
         if id(value) not in self._copies:
-            self._copies[id(value)] = value, self._copy(value, kind)
+            self._copies[id(value)] = value, self._copy(value, value_type)
         return self._copies[id(value)][1]
 
-    def _copy(self, value, kind):
-        if kind in (dict, OrderedDict):
+    def _copy(self, value, value_type):
+        if value_type in (dict, OrderedDict):
             for key in value:
                 if type(key) not in (str, int):
                     raise ValueError(
                         f"a key of type {type(key).__name__}, expected a text or a whole number"
                     )
             return {self.copy(key): self.copy(item) for key, item in value.items()}
-        if kind in (list, tuple, set):
-            return kind(map(self.copy, value))
-        raise ValueError(f"a value of type {kind.__name__}, expected tensors, numbers and texts")
+        if value_type in (list, tuple, set):
+            return value_type(map(self.copy, value))
+        found = f"a value of type {value_type.__name__}"
+        raise ValueError(f"{found}, expected tensors, numbers and texts")
 
     def _tensor(self, tensor):
         if (
@@ -146,9 +147,9 @@ class Copier:
             or tensor.device.type != "cpu"
             or tensor.dtype not in PLAIN_DTYPES
         ):
-            kind = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
+            found = f"{tensor.layout}, {tensor.device.type}, {tensor.dtype}"
             raise ValueError(
-                f"a tensor of another kind ({kind}), expected a dense one with its numbers"
+                f"a tensor of another kind ({found}), expected a dense one with its numbers"
             )
         size = tensor.numel() * tensor.element_size()
         start = tensor.storage_offset() * tensor.element_size()

@@ -88,12 +88,12 @@ def our_options(part, section, path):
     """
     registry, dataclasses = REGISTRIES[part]
     name = name_in(section)
-    kind = dataclasses.get(name)
-    if kind is None or is_fairseqs(part, name):
+    config_class = dataclasses.get(name)
+    if config_class is None or is_fairseqs(part, name):
         return None
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(config_class)]
     options = {option: section[option] for option in names if option in section}
     if not registry.get(name).__module__.startswith("fairseq."):
-        checked = asdict(typed(kind, options, f"{path}: {part}"))
+        checked = asdict(typed(config_class, options, f"{path}: {part}"))
         options = {option: checked[option] for option in options}
     return {**options, "_name": name}

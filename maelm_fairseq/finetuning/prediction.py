@@ -28,9 +28,12 @@ def make_task(name, **options):
 
     Options that it would take from those of a run are None, except for the seed.
     """
-    kind = tasks.TASK_DATACLASS_REGISTRY[name]
-    of_run = {field.name: None for field in fields(kind) if str(field.default).startswith("${")}
-    cfg = kind(**{**of_run, "seed": 1, **options})
+    config_class = tasks.TASK_DATACLASS_REGISTRY[name]
+    options_of_run = {}
+    for field in fields(config_class):
+        if str(field.default).startswith("${"):
+            options_of_run[field.name] = None
+    cfg = config_class(**{**options_of_run, "seed": 1, **options})
     return tasks.TASK_REGISTRY[name].setup_task(cfg)
 
 

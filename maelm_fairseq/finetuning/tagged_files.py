@@ -190,11 +190,11 @@ class Numbering:
                 f"{self.next}: words are numbered from 1 in each sentence, and a blank line ends "
                 "it; correct it"
             )
-        _, kind, second = match.groups()
-        if kind == "-":
+        _, separator, second = match.groups()
+        if separator == "-":
             self.range_end = int(second)
             self.range_line = line
-        if kind:
+        if separator:
             return False
         self.next += 1
         return True
@@ -203,10 +203,10 @@ class Numbering:
         """Whether an ID, as the match of its parts or None, may stand at this place."""
         if match is None:
             return False
-        number, kind, second = match.groups()
-        if kind == ".":
+        number, separator, second = match.groups()
+        if separator == ".":
             return int(number) == self.next - 1
-        if kind == "-" and int(second) <= int(number):
+        if separator == "-" and int(second) <= int(number):
             return False
         return int(number) == self.next
 

@@ -28,7 +28,7 @@ LISTED_OPTIONS += ["update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 # `example` is given to the tokenizer; `usage` is what the model makes of it.
-USES_BY_KIND = {
+USES_BY_SUFFIX = {
     MODEL: dict(
         pipeline="feature-extraction",
         example='"one sentence ."',
@@ -103,7 +103,7 @@ def read_record(data, split):
     return total
 
 
-def model_card(name, facts, config, data, kind, description=None):
+def model_card(name, facts, config, data, suffix, description=None):
     """The text of a folder's model card, from the facts of the checkpoint and config.json.
 
     Args:
@@ -111,7 +111,7 @@ def model_card(name, facts, config, data, kind, description=None):
         facts: of the checkpoint, as `checkpoints.facts` has them
         config: the contents of config.json
         data: folder of the training data
-        kind: which class of its family the model becomes: `MODEL`, `MASKED_LM`, ...
+        suffix: of the name of the class that the model becomes: `MODEL`, `MASKED_LM`, ...
         description: of the text and language that it was trained on
     """
     is_code = config["model_type"] == CODE.model_type
@@ -121,17 +121,17 @@ def model_card(name, facts, config, data, kind, description=None):
         positions -= 2  # RoBERTa and MPNet count two more
     filled = {
         **config,
-        **USES_BY_KIND[kind],
+        **USES_BY_SUFFIX[suffix],
         "name": name,
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
         "method": method_of(facts),
         "class_name": f"`{config['architectures'][0]}`",
-        "auto_class": "AutoModel" + kind.removeprefix(MODEL),
+        "auto_class": "AutoModel" + suffix.removeprefix(MODEL),
         "positions": positions,
         "tokens": f"{config['vocab_size']:,}",
         "pretrained_positions": "",
-        "more_imports": ", pipeline" if kind == TOKEN_CLASSIFICATION else "",
+        "more_imports": ", pipeline" if suffix == TOKEN_CLASSIFICATION else "",
         "trust": "",
         "trust_note": "",
         "text": " ".join((description or TO_FILL_IN).split()),  # it is one item of a list

@@ -2,28 +2,28 @@
 
 from .weights import (
     CODE,
-    KIND_OF_HEAD,
     MASKED_LM,
     MPNET,
     MPNET_BUCKETS,
     ROBERTA,
     SEQUENCE_CLASSIFICATION,
+    SUFFIX_OF_HEAD,
 )
 
 MODELING_FILE = "modeling_mae_lm.py"
 
 
-def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
+def make_config(model, layout, suffix, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model, layout, kind: as for `weights.weights_for_transformers`
+        model, layout, suffix: as for `weights.weights_for_transformers`
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
     cfg = model.cfg
     config = {
-        "architectures": [layout.family + kind],
+        "architectures": [layout.family + suffix],
         "model_type": layout.model_type,
         "vocab_size": model.embed_tokens.num_embeddings,
         "hidden_size": cfg.encoder_embed_dim,
@@ -48,11 +48,11 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     elif layout is MPNET:
         config.update(relative_attention_num_buckets=MPNET_BUCKETS)
     else:
-        config.update(code_options(model, kind, masks_in_encoder))
+        config.update(code_options(model, suffix, masks_in_encoder))
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if kind == SEQUENCE_CLASSIFICATION and len(labels) == 1:
+    if suffix == SEQUENCE_CLASSIFICATION and len(labels) == 1:
         # Pipelines then leave its scores as they are. Other types follow from the labels.
         config["problem_type"] = "regression"
     return config
@@ -88,18 +88,18 @@ def mean_of_tokens(config, max_length):
     }
 
 
-def code_options(model, kind, masks_in_encoder):
+def code_options(model, suffix, masks_in_encoder):
     """The options of modeling_mae_lm.py that stock classes do not have."""
     cfg = model.cfg
     module = MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
-    kinds = list(KIND_OF_HEAD.values())
+    suffixes = list(SUFFIX_OF_HEAD.values())
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered
     # at random.
-    if kind == MASKED_LM:
-        kinds.append(MASKED_LM)
-    for ending in kinds:
-        classes["AutoModel" + ending] = "MaeLm" + ending
+    if suffix == MASKED_LM:
+        suffixes.append(MASKED_LM)
+    for head_suffix in suffixes:
+        classes["AutoModel" + head_suffix] = "MaeLm" + head_suffix
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

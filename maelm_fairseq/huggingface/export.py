@@ -103,23 +103,24 @@ def export(checkpoint, data, dest, format="auto", description=None):
         in_own_units(module, *facts.units)
         facts = replace(facts, units=AS_THEY_ARE)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
-    kind = _kind(model, layout, module, facts)
-    config = make_config(model, layout, kind, _labels(kind, module, facts), facts.masks_in_encoder)
-    tensors, left = weights.weights_for_transformers(model, layout, kind, head)
+    suffix = _suffix(model, layout, module, facts)
+    labels = _labels(suffix, module, facts)
+    config = make_config(model, layout, suffix, labels, facts.masks_in_encoder)
+    tensors, left = weights.weights_for_transformers(model, layout, suffix, head)
 
     with temporary_folder(dest) if was_there else atomic_folder(dest) as folder:
         _write_model(folder, config, tensors, layout)
-        if kind in (weights.MODEL, weights.MASKED_LM):
+        if suffix in (weights.MODEL, weights.MASKED_LM):
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
-        for_words = kind == weights.TOKEN_CLASSIFICATION
+        for_words = suffix == weights.TOKEN_CLASSIFICATION
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), for_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), for_words)
-        card = model_card(os.path.basename(dest), facts, config, data, kind, description)
+        card = model_card(os.path.basename(dest), facts, config, data, suffix, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:
             _check_same(dest, folder)
         whole = MaeLm(model, dictionary, subwords, data, facts)
-        comparison = compare_with_transformers(folder, config, whole, data, kind)
+        comparison = compare_with_transformers(folder, config, whole, data, suffix)
     left_out = sorted({name.partition(".")[0] for name in left | unused})
     return Exported(config["architectures"][0], left_out, comparison, was_there)
 
@@ -163,18 +164,18 @@ def _files(folder):
     return paths
 
 
-def _kind(model, layout, head, facts):
-    """Which class of the family the model with its head, or None, becomes."""
+def _suffix(model, layout, head, facts):
+    """The end of the name of the class that the model with its head, or None, becomes."""
     if facts.imported_from is not None:
         has_new_parts = model.decoder is not None or not facts.imported_head
         if has_new_parts:  # of import_roberta, and untrained
             return weights.MODEL
-    return weights.choose_kind(model, layout, head, facts.masks_in_encoder)
+    return weights.choose_suffix(model, layout, head, facts.masks_in_encoder)
 
 
-def _labels(kind, head, facts):
+def _labels(suffix, head, facts):
     """The names of the classes of a head, ["score"] for regression, None for other models."""
-    if kind in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
+    if suffix in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
         return facts.classes(head.out_proj.out_features) or ["score"]
     return None
 

@@ -229,16 +229,18 @@ class MaeLmPreTrainedModel(PreTrainedModel):
     def get_output_embeddings(self):
         return None
 
-    def result(self, kind, outputs, return_dict, **of_head):
+    def result(self, output_class, outputs, return_dict, **of_head):
         """An output of transformers, or a tuple of what it has.
 
         Args:
-            kind: class of the output
+            output_class: class of the output
             outputs: those of the encoder
             return_dict: whether it is no tuple; None: the configuration decides
             of_head: the fields of the output that the encoder does not have
         """
-        output = kind(**of_head, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        output = output_class(
+            **of_head, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
         if return_dict is None:
             return_dict = self.config.return_dict and not getattr(self.config, "torchscript", False)
         return output if return_dict else output.to_tuple()
@@ -300,12 +302,12 @@ class MaeLmModel(MaeLmPreTrainedModel):
         eager = output_attentions or config._attn_implementation == "eager"
         late_layers = config.decoder_layers if config.share_decoder_layers else 0
         hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
-        kind = modeling_outputs.BaseModelOutput
-        outputs = kind(
+        output_class = modeling_outputs.BaseModelOutput
+        outputs = output_class(
             hidden_states=tuple(hidden) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
-        return self.result(kind, outputs, return_dict, last_hidden_state=hidden[-1])
+        return self.result(output_class, outputs, return_dict, last_hidden_state=hidden[-1])
 
     def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
         """The position of each token, (B, T): -1 for padding."""
@@ -416,8 +418,8 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
             x = hidden[-1]
         logits = self.lm_head(x)
         loss = token_loss(logits, labels)
-        kind = modeling_outputs.MaskedLMOutput
-        return self.result(kind, outputs, return_dict, loss=loss, logits=logits)
+        output_class = modeling_outputs.MaskedLMOutput
+        return self.result(output_class, outputs, return_dict, loss=loss, logits=logits)
 
 
 class ClassificationHead(nn.Module):
@@ -469,8 +471,8 @@ class MaeLmForSequenceClassification(MaeLmPreTrainedModel):
         x = total / pooled.sum(1, keepdim=True).clamp(min=1)
         logits = self.classifier(x)
         loss = None if labels is None else self.loss(logits.float(), labels)
-        kind = modeling_outputs.SequenceClassifierOutput
-        return self.result(kind, outputs, return_dict, loss=loss, logits=logits)
+        output_class = modeling_outputs.SequenceClassifierOutput
+        return self.result(output_class, outputs, return_dict, loss=loss, logits=logits)
 
     def loss(self, logits, labels):
         """Mean squared error for scores, else binary cross-entropy or cross-entropy.
@@ -516,8 +518,8 @@ class MaeLmForTokenClassification(MaeLmPreTrainedModel):
         outputs = self.mae_lm(*inputs, output_attentions, output_hidden_states, True)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = token_loss(logits, labels)
-        kind = modeling_outputs.TokenClassifierOutput
-        return self.result(kind, outputs, return_dict, loss=loss, logits=logits)
+        output_class = modeling_outputs.TokenClassifierOutput
+        return self.result(output_class, outputs, return_dict, loss=loss, logits=logits)
 
 
 class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
@@ -557,7 +559,7 @@ class MaeLmForQuestionAnswering(MaeLmPreTrainedModel):
                 target = positions.flatten().clamp(0, outside)
                 losses.append(F.cross_entropy(logits.float(), target, ignore_index=outside))
             loss = sum(losses) / 2
-        kind = modeling_outputs.QuestionAnsweringModelOutput
+        output_class = modeling_outputs.QuestionAnsweringModelOutput
         return self.result(
-            kind, outputs, return_dict, loss=loss, start_logits=start, end_logits=end
+            output_class, outputs, return_dict, loss=loss, start_logits=start, end_logits=end
         )

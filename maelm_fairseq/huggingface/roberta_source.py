@@ -192,20 +192,20 @@ def weights_under_our_names(path, weights, special_rows):
     return converted, sorted({match[1] for match in unused if match[1]})
 
 
-def _convert_modules(path, left, kind, C):
+def _convert_modules(path, left, suffix, C):
     """Takes the weights and biases of layers and norms out of `left`: {our name: tensor}.
 
     Args:
         path: of the configuration, for messages
         left: {name in transformers, without a prefix: tensor}
-        kind: `MASKED_LM` or `MODEL`
+        suffix: `MASKED_LM` or `MODEL`
         C: width
     """
     layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
     # Taken from a copy: the loop below takes this bias, too.
     F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))
     converted = {}
-    for own_name, exported_names in stock_modules(ROBERTA, kind, layers).items():
+    for own_name, exported_names in stock_modules(ROBERTA, suffix, layers).items():
         rows = F if own_name.endswith("ffn.0") else C
         columns = F if own_name.endswith("ffn.1") else C
         weight = [rows] if "norm" in own_name else [rows, columns]

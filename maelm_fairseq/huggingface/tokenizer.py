@@ -95,10 +95,10 @@ def build_tokenizer(subwords):
         supported
     """
     processor = subwords.processor
-    kind, charsmap = read_settings(processor)
+    model_type, charsmap = read_settings(processor)
     numbers = range(3, len(processor))  # after <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
-    tokenizer = tokenizers.Tokenizer(_build_model(subwords, kind, numbers, has_bytes))
+    tokenizer = tokenizers.Tokenizer(_build_model(subwords, model_type, numbers, has_bytes))
     tokenizer.normalizer = _build_normalizer(charsmap)
     tokenizer.pre_tokenizer = split_into_words()
     decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
@@ -115,11 +115,11 @@ def build_tokenizer(subwords):
     return tokenizer
 
 
-def _build_model(subwords, kind, numbers, has_bytes):
+def _build_model(subwords, model_type, numbers, has_bytes):
     """The model with the pieces of a SentencePiece model, of which `numbers` are not special."""
     processor = subwords.processor
     vocabulary = subwords.symbols[:-1]  # without <mask>
-    if kind == BPE:
+    if model_type == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
         scores = {}
         for i in numbers:
@@ -177,7 +177,7 @@ def read_settings(processor):
     """
     model = sentencepiece_model_pb2.ModelProto.FromString(processor.serialized_model_proto())
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    kind, charsmap = trainer.model_type, normalizer.precompiled_charsmap
+    model_type, charsmap = trainer.model_type, normalizer.precompiled_charsmap
     # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
     required = [
         normalizer.add_dummy_prefix,
@@ -189,14 +189,14 @@ def read_settings(processor):
         trainer.control_symbols,
         trainer.user_defined_symbols,
     ]
-    is_known_kind = kind in (BPE, UNIGRAM)
+    is_known_kind = model_type in (BPE, UNIGRAM)
     if not is_known_kind or not charsmap or not all(required) or any(unsupported):
         raise UsageError(
             "sentencepiece.model: tokenizer.json cannot hold it: it is neither BPE nor Unigram, "
             "does not normalise text, treats spaces in another way, or has pieces of its own; use "
             "one that data-prep/prepare.sh trained"
         )
-    return kind, charsmap
+    return model_type, charsmap
 
 
 def sample_lines(data, splits=("train", "valid")):

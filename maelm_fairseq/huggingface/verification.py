@@ -33,12 +33,12 @@ QUESTION_WORDS = 4
 CANDIDATES = 3  # at a mask
 
 
-def expected_calls(model, kind, code, lines=()):
+def expected_calls(model, suffix, code, lines=()):
     """The calls that users of a head make, and what the hub answers.
 
     Args:
         model: `hub.MaeLm`
-        kind: which class of its family the export is: `MODEL`, `MASKED_LM`, ...
+        suffix: of the name of the export's class: `MODEL`, `MASKED_LM`, ...
         code: whether it is one of modeling_mae_lm.py
         lines: of text; edge cases are added where there are few
     Returns: a dict for `calls.differences`, of plain values and tensors
@@ -57,25 +57,25 @@ def expected_calls(model, kind, code, lines=()):
     if model.facts.texts == 2:
         texts = [[*one, *other] for one, other in zip(texts, [*texts[1:], texts[0]])]
     calls = {
-        "class": "AutoModel" + kind.removeprefix(MODEL),
+        "class": "AutoModel" + suffix.removeprefix(MODEL),
         "texts": texts,
         "trims": model.tokenizer.trims_places,
         "tokens": [tokens_of(model.tokenizer, *row, limit=limit) for row in texts],
     }
-    if kind in (MODEL, MASKED_LM):
+    if suffix in (MODEL, MASKED_LM):
         calls["features"] = [model.extract_features(*row, truncate=True).cpu() for row in texts]
-    if kind == MASKED_LM:
+    if suffix == MASKED_LM:
         calls["filled"] = _filled(model, [f"{text} <mask> {text}" for text in short])
-    if kind == SEQUENCE_CLASSIFICATION:
+    if suffix == SEQUENCE_CLASSIFICATION:
         columns = [list(column) for column in zip(*texts)]
         calls["predictions"] = model.predict(*columns)
         calls["left_padding"] = code
-    if kind == TOKEN_CLASSIFICATION:
+    if suffix == TOKEN_CLASSIFICATION:
         if isinstance(model.tokenizer, BytePair):  # its exports are for lists of words
             del calls["texts"], calls["tokens"]
         calls["tagged"] = with_tokens(model, lines)
         calls["short"] = with_tokens(model, [text for text in short if fits(model, text)])
-    if kind == QUESTION_ANSWERING:
+    if suffix == QUESTION_ANSWERING:
         calls["answers"] = _answers(model, short)
         calls["longest"] = LONGEST
         calls["may_be_empty"] = model.facts.may_be_empty
@@ -123,7 +123,7 @@ def with_tokens(model, texts):
     return [[tuple(pair) for pair in row] for row in model.predict(kept)]
 
 
-def compare_with_transformers(folder, config, model, data, kind):
+def compare_with_transformers(folder, config, model, data, suffix):
     """Loads an exported folder with transformers and calls it as its users do.
 
     Nothing is compared where transformers is not installed.
@@ -133,7 +133,7 @@ def compare_with_transformers(folder, config, model, data, kind):
         config: the contents of its config.json
         model: `hub.MaeLm`
         data: folder whose records have lines of text
-        kind: as for `expected_calls`
+        suffix: as for `expected_calls`
     Returns: a sentence that says what was found, or why nothing was compared
     Raises ValueError: a call is answered differently
     """
@@ -160,7 +160,7 @@ def compare_with_transformers(folder, config, model, data, kind):
         os.symlink(os.path.abspath(folder), path)
         loaded = model_class.from_pretrained(path)
         tokenizer = tokenizer_class.from_pretrained(path)
-    expected = expected_calls(model, kind, is_code, sample_lines(data, ["valid"]))
+    expected = expected_calls(model, suffix, is_code, sample_lines(data, ["valid"]))
     results = differences(tokenizer, loaded, expected)
     version = f"transformers {transformers.__version__}"
     faults = results["faults"]

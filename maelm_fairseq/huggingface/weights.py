@@ -42,13 +42,14 @@ MPNET = Layout(
 )
 CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
 
-# What a class has besides the encoder. The name of a family and one of these give a class.
+# The suffixes of the names of classes, by what they have besides the encoder: the class
+# `ROBERTA.family + MASKED_LM` is RobertaForMaskedLM.
 MODEL = "Model"
 MASKED_LM = "ForMaskedLM"
 SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
 QUESTION_ANSWERING = "ForQuestionAnswering"
 TOKEN_CLASSIFICATION = "ForTokenClassification"
-KIND_OF_HEAD = {
+SUFFIX_OF_HEAD = {
     SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
     MeanClassificationHead: SEQUENCE_CLASSIFICATION,
     TokenClassificationHead: TOKEN_CLASSIFICATION,
@@ -93,24 +94,24 @@ def choose_layout(model, head):
     return CODE if mpnet_table(bias) is None else MPNET
 
 
-def choose_kind(model, layout, head, masks_in_encoder):
-    """Which class of the family the model becomes: `MODEL`, `MASKED_LM`, ...
+def choose_suffix(model, layout, head, masks_in_encoder):
+    """The suffix of the class that the model becomes: `MODEL`, `MASKED_LM`, ...
 
     The head is None for a model without one.
     """
     if head is not None:
-        return KIND_OF_HEAD[type(head)]
+        return SUFFIX_OF_HEAD[type(head)]
     is_mlm = model.decoder is None and masks_in_encoder
     can_predict = is_mlm or layout is CODE  # stock classes have no decoder
     return MASKED_LM if model.lm_head is not None and can_predict else MODEL
 
 
-def base_prefix(layout, kind):
+def base_prefix(layout, suffix):
     """What a class puts before the names of its encoder."""
-    return "" if kind == MODEL else layout.model_type + "."
+    return "" if suffix == MODEL else layout.model_type + "."
 
 
-def stock_modules(layout, kind, layers, head=None):
+def stock_modules(layout, suffix, layers, head=None):
     """The modules of encoder and head that are a weight and a bias, here and in transformers.
 
     The arguments are as for `weights_for_transformers`.
@@ -118,7 +119,7 @@ def stock_modules(layout, kind, layers, head=None):
     Returns: {name here: list of exported names}; where there are several, the module here has their
         rows one after the other
     """
-    base = base_prefix(layout, kind)
+    base = base_prefix(layout, suffix)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
     for i in range(layers):
         own, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
@@ -129,17 +130,17 @@ def stock_modules(layout, kind, layers, head=None):
         modules[own + "ffn.0"] = [exported + "intermediate.dense"]
         modules[own + "ffn.1"] = [exported + "output.dense"]
         modules[own + "ffn_norm"] = [exported + "output.LayerNorm"]
-    modules.update({own.format(head): [exported] for own, exported in HEAD_MODULES[kind].items()})
+    modules.update({own.format(head): [exported] for own, exported in HEAD_MODULES[suffix].items()})
     return modules
 
 
-def weights_for_transformers(model, layout, kind, head=None):
+def weights_for_transformers(model, layout, suffix, head=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:
         model: `model.MaeLmModel`
         layout: `Layout`
-        kind: which class of the family: `MODEL`, `MASKED_LM`, ...
+        suffix: of the class's name: `MODEL`, `MASKED_LM`, ...
         head: our name of the head, for the classes that have one
     Returns:
         {name: tensor}, contiguous copies
@@ -147,21 +148,21 @@ def weights_for_transformers(model, layout, kind, head=None):
     """
     left = dict(model.state_dict())
     take = _code_weights if layout is CODE else _stock_weights
-    converted = take(model, left, layout, kind, head)
+    converted = take(model, left, layout, suffix, head)
     copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
     return copies, set(left)
 
 
-def _code_weights(model, left, layout, kind, head):
+def _code_weights(model, left, layout, suffix, head):
     """Takes the weights of a class of modeling_mae_lm.py out of `left`, {name here: tensor}.
 
     Returns: {exported name: tensor}
     """
-    prefixes = {part: base_prefix(layout, kind) + part for part in ["embed_tokens.", "encoder."]}
-    if kind == MASKED_LM:
+    prefixes = {part: base_prefix(layout, suffix) + part for part in ["embed_tokens.", "encoder."]}
+    if suffix == MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     else:
-        for own, exported in HEAD_MODULES[kind].items():
+        for own, exported in HEAD_MODULES[suffix].items():
             prefixes[own.format(head) + "."] = exported + "."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
@@ -170,17 +171,17 @@ def _code_weights(model, left, layout, kind, head):
     for own, exported in prefixes.items():
         for name in [name for name in left if name.startswith(own)]:
             converted[exported + name[len(own) :]] = left.pop(name)
-    if kind == MASKED_LM:
+    if suffix == MASKED_LM:
         converted["lm_head.decoder.bias"] = converted.pop("lm_head.bias")
     return converted
 
 
-def _stock_weights(model, left, layout, kind, head):
+def _stock_weights(model, left, layout, suffix, head):
     """Takes the weights of a class of transformers out of `left`, {name here: tensor}.
 
     Returns: {exported name: tensor}
     """
-    base = base_prefix(layout, kind)
+    base = base_prefix(layout, suffix)
     embeddings = base + "embeddings."
     positions = left.pop("encoder.embed_positions.weight")
     converted = {
@@ -195,12 +196,12 @@ def _stock_weights(model, left, layout, kind, head):
         table = mpnet_table(model.encoder.relative_bias)
         converted[base + "encoder.relative_attention_bias.weight"] = table
         del left["encoder.relative_bias.table.weight"]
-    for own, exported in stock_modules(layout, kind, len(model.encoder.layers), head).items():
+    for own, exported in stock_modules(layout, suffix, len(model.encoder.layers), head).items():
         for end in ["weight", "bias"]:
             parts = left.pop(f"{own}.{end}").chunk(len(exported))
             for name, part in zip(exported, parts):
                 converted[f"{name}.{end}"] = part
-    if kind == MASKED_LM:
+    if suffix == MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.
         bias = left.pop("lm_head.bias")
         converted["lm_head.bias"] = bias

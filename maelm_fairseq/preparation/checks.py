@@ -103,8 +103,8 @@ def _check_unknown(data, rate):
 
 def _check_unchanged(prefix, checksums, record, again):
     """Compares (kind, path of a file, SHA-256 of its contents) with a record."""
-    for kind, path, checksum in checksums:
-        if record.sha256.get(kind, checksum) != checksum:
+    for file_type, path, checksum in checksums:
+        if record.sha256.get(file_type, checksum) != checksum:
             raise UsageError(
                 f"{path} has changed since {prefix}.* was encoded; put it back, or {again}"
             )

@@ -90,7 +90,7 @@ def classifier(tokenizer):
 
     visible = functools.cache(is_text)
 
-    def kind(line):
+    def entry_of_line(line):
         text = line.strip()
         if not text:
             return "blank_lines"
@@ -98,7 +98,7 @@ def classifier(tokenizer):
             return "text_lines"
         return "lines_normalised_to_nothing"
 
-    return kind
+    return entry_of_line
 
 
 def place(document, held_out, documents):
@@ -240,7 +240,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
 
         try:
             lines = _lines(paths, bar)
-            kinds = _distribute(lines, classifier(tokenizer), read, shard_of, queue.submit)
+            counts = _distribute(lines, classifier(tokenizer), read, shard_of, queue.submit)
             queue.finish(out.values())
         except BrokenProcessPool:
             raise UsageError(
@@ -251,7 +251,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
                 shard.record.sha256["idx"] = write_index(stream, shard.sizes, dtype)
-    vars(read).update(kinds, lines=kinds.total())
+    vars(read).update(counts, lines=counts.total())
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
     return read
@@ -272,26 +272,26 @@ def _lines(paths, bar):
         yield FILE_END
 
 
-def _distribute(lines, kind_of, read, shard_of, submit):
+def _distribute(lines, entry_of, read, shard_of, submit):
     """Adds lines to the shards of their documents.
 
     Args:
         lines: those of all files, with FILE_END
-        kind_of: function of a line: which count of `Read` it belongs to
+        entry_of: function of a line: which count of `Read` it belongs to
         read: `Read`, whose number of documents this counts
         shard_of: function of the number of a document: its `Shard`; None if it is not for these
         submit: function that encodes the lines that a shard has collected
     Returns: Counter of the kinds of lines
     """
-    kinds = Counter()
+    counts = Counter()
     is_inside = False  # whether the last line was one of a document
     shard = None
     for line in lines:
         is_text = False
         if line is not FILE_END:
-            kind = kind_of(line)
-            kinds[kind] += 1
-            is_text = kind == "text_lines"
+            entry = entry_of(line)
+            counts[entry] += 1
+            is_text = entry == "text_lines"
         if is_text and not is_inside:
             shard = shard_of(read.documents)
             read.documents += 1
@@ -300,7 +300,7 @@ def _distribute(lines, kind_of, read, shard_of, submit):
             if shard.size > CHUNK_CHARACTERS:
                 submit(shard)
         is_inside = is_text
-    return kinds
+    return counts
 
 
 def _check_input(paths, fingerprints, read, shards):

@@ -44,9 +44,9 @@ def train(paths, model, log_file, options):
     if not lines:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size = options.vocab_size
-    kind = options.model_type
+    model_type = options.model_type
     counted = f"{len(lines):,} lines that are not blank, {size:,} pieces"
-    say(f"train SentencePiece: {counted}, {kind}; see {log_file}")
+    say(f"train SentencePiece: {counted}, {model_type}; see {log_file}")
     trained = io.BytesIO()
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -60,7 +60,7 @@ def train(paths, model, log_file, options):
                 sentence_iterator=(" ".join(line.split()) for line in lines),
                 model_writer=trained,
                 vocab_size=size,
-                model_type=kind,
+                model_type=model_type,
                 normalization_rule_name="nmt_nfkc_cf" if options.lowercase else "nmt_nfkc",
                 # By default SentencePiece skips lines of more than 4,192 bytes.
                 max_sentence_length=1 << 30,

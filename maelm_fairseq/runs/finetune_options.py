@@ -149,13 +149,13 @@ class Command:
     """The commands of fairseq-train for the runs of one task from one checkpoint.
 
     Args:
-        kind: fairseq's name of the task
+        task_name: fairseq's name of the task
         task_class: the `LabelledTask` of that name
         args, further: of `parse`
     """
 
-    def __init__(self, kind, task_class, args, further):
-        self.kind = kind
+    def __init__(self, task_name, task_class, args, further):
+        self.task_name = task_name
         self.args = args
         self.further = further
         self.labelled = os.path.abspath(args.labelled)
@@ -185,7 +185,7 @@ class Command:
         """What the recipe itself sets."""
         warmup = round(updates * settings.warmup_ratio)
         words = [os.path.abspath(self.args.data)]
-        words += ["--task", self.kind, "--criterion", self.kind, "--arch", "mae_lm"]
+        words += ["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"]
         words += ["--labelled", self.labelled]
         words += self.start()
         words += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]

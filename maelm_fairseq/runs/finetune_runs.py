@@ -97,8 +97,8 @@ class Runs:
 
     def checkpoint_path(self, settings, seed):
         """The checkpoint that is reported: the last one, or the best if the options say by what."""
-        kind = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
-        return os.path.join(self.folder(settings, seed), f"checkpoint_{kind}.pt")
+        chosen = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
+        return os.path.join(self.folder(settings, seed), f"checkpoint_{chosen}.pt")
 
     def record_path(self, settings, seed):
         """The file with the scores of a run; it exists once fairseq-train has completed the run."""
@@ -201,7 +201,7 @@ def read_files(command, cfg):
 
     Returns: the task, and the splits of the files
     """
-    task = make_task(command.kind, **cfg.task)
+    task = make_task(command.task_name, **cfg.task)
     task.positions = command.model_options["max_positions"]
     task.prepare_state()
     splits = []

@@ -27,10 +27,10 @@ class Reporter:
         logging.raiseExceptions = False  # training continues when nobody reads its log any longer
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
-    def __call__(self, kind, error, traceback):
+    def __call__(self, error_class, error, traceback):
         line = self.line(error)
         if line is None or SHOW_TRACEBACK in os.environ:
-            self._others(kind, error, traceback)
+            self._others(error_class, error, traceback)
         if line is not None:
             print_error(line)
 
@@ -58,8 +58,8 @@ class Reporter:
         """
         last = text.strip().splitlines()[-1]
         name, _, message = last.partition(": ")
-        kinds = [UsageError, *UsageError.__subclasses__()]
-        if name in {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}:
+        own = [UsageError, *UsageError.__subclasses__()]
+        if name in {f"{error.__module__}.{error.__qualname__}" for error in own}:
             return message
         return None if "in train_step" in text else last
 
