@@ -9,7 +9,6 @@ RECORD_COLUMNS, and records/A-1.npz, what was predicted for every example. The c
 """
 
 import csv
-import json
 import os
 import re
 import statistics
@@ -41,6 +40,7 @@ from maelm_fairseq.engine import init_bert_params
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.outcomes import CHOSEN_LAYER, LAST_LAYER, Records
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
+from maelm_fairseq.runs.show_progress import validations
 from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -72,15 +72,13 @@ def losses(log):
 
     The metrics are "bits", the loss, and "unigram bits", which token frequencies alone give.
     """
-    values = {}  # a dict, since a run that was stopped and resumed repeats some validations
-    with open(log, encoding="utf-8") as lines:
-        for line in lines:
-            if '"valid_loss"' in line:
-                row = json.loads(line[line.index("{") :])
-                values[int(row["valid_num_updates"]), "bits"] = float(row["valid_loss"])
-            elif "unigram_bits" in line:
-                values[0, "unigram bits"] = float(line.split("unigram_bits ")[1].split(":")[0])
-    return [(*key, value) for key, value in values.items()]
+    rows = []
+    unigram_bits = re.search(r"unigram_bits ([\d.]+):", Path(log).read_text(encoding="utf-8"))
+    if unigram_bits:
+        rows.append((0, "unigram bits", float(unigram_bits[1])))
+    for update, stats in validations(log).items():
+        rows.append((update, "bits", float(stats["valid_loss"])))
+    return rows
 
 
 def scores_of_probes(name, folder, run):

@@ -5,7 +5,7 @@ They are repeated with different training examples, which are the same for every
 
 import numpy as np
 
-from . import probes
+from .probes import fit, score_of_answers
 
 SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
 REPEATS = 50
@@ -54,23 +54,34 @@ def training_examples(task, shots, repeat):
     return np.concatenate(chosen)
 
 
-def one_repeat(layers, task, shots, repeat):
-    """The score of one repetition, on all but the few examples that train the probe.
+def score_few_shot(task, repeats, predict):
+    """The scores of all repetitions, (SHOTS, repeats), on a task that `has_few_shot`.
 
-    These also select the strength of regularisation and the layer, of layers (L + 1, N, C).
+    They are of all but the few examples that train.
+
+    Args:
+        predict: a function of training and test examples that answers the latter
     """
-    rows = training_examples(task, shots, repeat)
-    # Neither these examples nor the other sentence of a pair.
-    rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-    probed = [probes.fit(x[rows], task.targets[rows]) for x in layers]
-    chosen = min(range(len(layers)), key=lambda layer: probed[layer][1])
-    predict, _ = probed[chosen]
-    return probes.score_of_answers(predict(layers[chosen][rest]), task.targets[rest])
+    scores = np.empty((len(SHOTS), repeats), np.float32)
+    for row, shots in enumerate(SHOTS):
+        for repeat in range(repeats):
+            chosen = training_examples(task, shots, repeat)
+            # Neither these examples nor the other sentence of a pair.
+            rest = np.flatnonzero(~np.isin(task.ids, task.ids[chosen]))
+            scores[row, repeat] = score_of_answers(predict(chosen, rest), task.targets[rest])
+    return scores
 
 
 def score_few_shot_probes(layers, task, repeats):
-    """The scores of all repeats, (SHOTS, repeats), of a task that `has_few_shot`."""
-    scores = []
-    for shots in SHOTS:
-        scores.append([one_repeat(layers, task, shots, repeat) for repeat in range(repeats)])
-    return np.array(scores, np.float32)
+    """The scores of probes of layers (L + 1, N, C), as of `score_few_shot`.
+
+    The few examples also select the strength of regularisation and the layer.
+    """
+
+    def predict(chosen, rest):
+        probed = [fit(x[chosen], task.targets[chosen]) for x in layers]
+        best = min(range(len(layers)), key=lambda layer: probed[layer][1])
+        predict_with_probe, _ = probed[best]
+        return predict_with_probe(layers[best][rest])
+
+    return score_few_shot(task, repeats, predict)

@@ -35,13 +35,23 @@ def fit(x, targets):
         a function from features (N, C) to answers (N,); that error, the mean square
     """
     scale = StandardScaler().fit(x)
-    kind = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
-    model = kind(RIDGE_STRENGTHS).fit(scale.transform(x), targets)
+    model_class = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
+    model = model_class(RIDGE_STRENGTHS).fit(scale.transform(x), targets)
 
     def predict(rows):
         return model.predict(scale.transform(rows))
 
     return predict, -float(model.best_score_)
+
+
+def by_folds(task, predict):
+    """What `predict`, a function of training and test examples, predicts for each example: (N,)."""
+    answer_type = np.float32 if task.labels is None else np.int64
+    predicted = np.empty(task.targets.shape, answer_type)
+    for fold in range(int(task.folds.max()) + 1):
+        test = np.flatnonzero(task.folds == fold)
+        predicted[test] = predict(np.flatnonzero(task.folds != fold), test)
+    return predicted
 
 
 def probe_layer(x, task):
@@ -50,15 +60,14 @@ def probe_layer(x, task):
     Returns:
         answers (N,), and the leave-one-out error inside the training folds of each fold (F,)
     """
-    kind = np.float32 if task.labels is None else np.int64
-    predicted = np.empty(task.targets.shape, kind)
     losses = []
-    for fold in range(int(task.folds.max()) + 1):
-        test = task.folds == fold
-        predict, loss = fit(x[~test], task.targets[~test])
-        predicted[test] = predict(x[test])
+
+    def predict(rows, rest):
+        predict_with_probe, loss = fit(x[rows], task.targets[rows])
         losses.append(loss)
-    return predicted, np.array(losses)
+        return predict_with_probe(x[rest])
+
+    return by_folds(task, predict), np.array(losses)
 
 
 def probe(layers, task):

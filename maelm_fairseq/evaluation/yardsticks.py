@@ -6,44 +6,24 @@ labelled examples.
 Letters in shapes: N examples.
 """
 
+from functools import partial
+
 import numpy as np
 
 from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict_with_bag
-from .few_shot import SHOTS, has_few_shot, training_examples
+from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .outcomes import TEXT_FEATURE
-from .probes import score_of_answers
+from .probes import by_folds
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
-
-
-def by_folds(task, predict):
-    """What `predict`, a function of training and test examples, predicts for each example: (N,)."""
-    kind = np.float32 if task.labels is None else np.int64
-    predicted = np.empty(task.targets.shape, kind)
-    for fold in range(int(task.folds.max()) + 1):
-        test = np.flatnonzero(task.folds == fold)
-        predicted[test] = predict(np.flatnonzero(task.folds != fold), test)
-    return predicted
-
-
-def score_few_shot_bags(counts, task, repeats):
-    """The scores of bags of words, (SHOTS, repeats), on the examples of `score_few_shot_probes`."""
-    scores = np.empty((len(SHOTS), repeats), np.float32)
-    for i, shots in enumerate(SHOTS):
-        for repeat in range(repeats):
-            rows = training_examples(task, shots, repeat)
-            rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-            answers = predict_with_bag(counts, task.targets, rows, rest)
-            scores[i, repeat] = score_of_answers(answers, task.targets[rest])
-    return scores
 
 
 def constant(task):
     """The most frequent class of the training folds; for values 0, which is their mean: (N,)."""
     if task.labels is None:
         return np.zeros(len(task.targets), np.float32)
-    return by_folds(task, lambda rows, rest: most_frequent(task.targets, rows, rest))
+    return by_folds(task, partial(most_frequent, task.targets))
 
 
 def record_yardsticks(records, task, repeats):
@@ -71,12 +51,10 @@ def record_yardsticks(records, task, repeats):
     if not missing:
         return
     counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
+    predict = partial(predict_with_bag, counts, task.targets)
     for name in missing:
         if name == TEXT_FEATURE:
-            answers = by_folds(
-                task, lambda rows, rest: predict_with_bag(counts, task.targets, rows, rest)
-            )
-            array = answers[None]
+            array = by_folds(task, predict)[None]
         else:
-            array = score_few_shot_bags(counts, task, repeats)
+            array = score_few_shot(task, repeats, predict)
         bag.write(task.name, name, origins[name], {**shared, name: array})

@@ -4,7 +4,6 @@ A run is trained unless its folder has the result already.
 The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt the result.
 """
 
-import json
 import math
 import os
 import time
@@ -22,7 +21,7 @@ from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.prediction import make_task
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
-from .show_progress import Progress
+from .show_progress import Progress, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
 READER = "maelm_fairseq.finetuning"
@@ -192,7 +191,9 @@ class Runs:
             raise
         state = read_checkpoint(self.checkpoint_path(settings, seed))
         scores = {split: state["task_state"][SCORES_ENTRY][split] for split in self.scored()}
-        contents = RunRecord(scores, curve(log, metrics[0]), seconds)
+        name = f"valid_{metrics[0]}"
+        curve = [float(stats[name]) for stats in validations(log).values() if name in stats]
+        contents = RunRecord(scores, curve, seconds)
         save_json(asdict(contents), record)
 
 
@@ -211,20 +212,6 @@ def read_files(command, cfg):
     for split in splits:
         task.load_dataset(split)
     return task, splits
-
-
-def curve(log, metric):
-    """A score on the dev file after each validation that a log of fairseq-train has.
-
-    The validations are in the order of training: a run that was resumed has some of them twice.
-    """
-    values = {}  # by the number of updates
-    with open(log, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if f'"valid_{metric}"' in line:
-                stats = json.loads(line[line.index("{") :])
-                values[int(stats["valid_num_updates"])] = float(stats[f"valid_{metric}"])
-    return [values[update] for update in sorted(values)]
 
 
 def progress(prefix, unit):

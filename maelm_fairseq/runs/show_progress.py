@@ -1,4 +1,4 @@
-"""Turns the log of fairseq-train --log-format json into a short progress report."""
+"""Reads the log of fairseq-train --log-format json: validations, and a short progress report."""
 
 import contextlib
 import datetime
@@ -106,6 +106,20 @@ class Progress(logging.Handler):
             if value:
                 text += f", {name} {value}{unit}"
         return text
+
+
+def validations(path):
+    """What a log says of validations: {number of updates: {name: text}}, in that order.
+
+    A run that was resumed has logged some of them twice; the later one counts.
+    """
+    by_update = {}
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if '"valid_num_updates"' in line:
+                stats = json.loads(line[line.index("{") :])
+                by_update[int(stats["valid_num_updates"])] = stats
+    return dict(sorted(by_update.items()))
 
 
 def log_to(path):
