@@ -16,7 +16,7 @@ from maelm_fairseq.task import SAMPLE
 from maelm_fairseq.vocabulary import read_vocabulary
 
 SPLITS = ["valid", "test"]
-# Of regularisation: C of a logistic regression, and the inverse alpha of a ridge regression.
+# Inverse strengths of regularisation: C of a logistic regression, 1 / alpha of a ridge regression.
 REGULARISATION_GRID = [0.01, 0.1, 1, 10, 100]
 ANSWER_FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe

@@ -13,7 +13,7 @@ class Stream(NamedTuple):
 
     queries: int  # how many rows
     keys: int  # how many they attend to
-    # Of their attention logits; broadcasts to (B, H, queries, keys). None for none.
+    # Added to their attention logits; broadcasts to (B, H, queries, keys). None: nothing is added.
     bias: Optional[torch.Tensor]
 
     def last(self, count):

@@ -19,7 +19,7 @@ def table(header, rows):
 def shown(cell):
     """A cell as a text.
 
-    Rounding twice makes ties the same in whatever order the sums behind them were computed.
+    It is rounded twice, so that a tie is rounded the same way in whatever order its sum was computed.
     """
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""

@@ -8,7 +8,7 @@ from ..base.typed_values import typed
 from ..number_units import AS_THEY_ARE
 from .run_state import TaskState
 
-# Of a configuration of fairseq's.
+# Sections of fairseq's configuration.
 CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
 
 
@@ -40,7 +40,7 @@ class Facts:
     labels: Optional[List[str]] = None  # the names of the classes, in order
     texts: int = 1  # in an example of the fine-tuned task; 2 for pairs
     is_of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
-    # Of the numbers that the head predicts; see `number_units.units`.
+    # The mean and the scale of the numbers that the head predicts; see `number_units.units`.
     units: Tuple[float, float] = AS_THEY_ARE
     may_be_empty: bool = False  # whether a question may have no answer
     encoder_mask_fraction: Optional[float] = None  # of pretraining

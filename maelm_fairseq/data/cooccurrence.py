@@ -13,7 +13,7 @@ import torch
 
 WINDOW = 5  # neighbours on each side; the k-th counts 1/k
 SMOOTHING = 0.75  # exponent of the frequencies of contexts
-# Of the randomised singular value decomposition:
+# Parameters of the randomised singular value decomposition.
 OVERSAMPLING = 10
 ITERATIONS = 2
 

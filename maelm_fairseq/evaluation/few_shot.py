@@ -66,7 +66,7 @@ def score_few_shot(task, repeats, predict):
     for row, shots in enumerate(SHOTS):
         for repeat in range(repeats):
             chosen = training_examples(task, shots, repeat)
-            # Neither these examples nor the other sentence of a pair.
+            # The other sentence of a pair is left out, too.
             rest = np.flatnonzero(~np.isin(task.ids, task.ids[chosen]))
             scores[row, repeat] = score_of_answers(predict(chosen, rest), task.targets[rest])
     return scores

@@ -24,7 +24,7 @@ from ..finetuning.labelled_files import (
 PROBE_FOLDS = 5
 # Examples, so that each training set within a training set has the class.
 MINIMUM_OF_A_CLASS = 2 * PROBE_FOLDS
-# Of the tasks that data-prep/fetch_labelled.py fetches, models are compared by the mean over these.
+# Models are compared by the mean over these tasks, of all that data-prep/fetch_labelled.py fetches.
 PRIMARY_TASKS = [
     "trec",
     "trec_fine",

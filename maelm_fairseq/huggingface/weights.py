@@ -186,7 +186,7 @@ def _stock_weights(model, left, layout, suffix, head):
     positions = left.pop("encoder.embed_positions.weight")
     converted = {
         embeddings + "word_embeddings.weight": left.pop("embed_tokens.weight"),
-        # Those of transformers begin a row later.
+        # In transformers, positions begin one row later.
         embeddings + "position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),
     }
     if layout is ROBERTA:

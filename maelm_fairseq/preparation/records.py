@@ -75,8 +75,8 @@ class SplitRecord:
     text_lines: int
     tokens: int
     sample: List[Tuple[int, str]]  # lines of the data, from 0, and their text
-    # Records of earlier versions have none of what follows.
-    # Of "bin", "idx", "vocabulary", and of what the data are, "part".
+    # Records of earlier versions lack all that follows.
+    # The keys are "bin", "idx" and "vocabulary", and "part" for what the data were made from.
     sha256: Dict[str, str] = field(default_factory=dict)
     characters: int = 0
     unknown: int = 0  # of them

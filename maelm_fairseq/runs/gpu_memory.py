@@ -41,9 +41,9 @@ def bytes_needed(model, task, vocabulary, batch):
     own_layers = 0 if shared else model.decoder_layers
     masks_in_encoder = model.decoder_layers * (T - seen) if shared else 0
     rows = model.encoder_layers * seen + masks_in_encoder + own_layers * T
-    # Of a row of a layer, in halves: inputs of both norms and of four products, queries, keys,
-    # values and what was attended to, input and output of GELU. Two masks of dropout take a byte a
-    # number.
+    # Each row of a layer keeps, for the backward pass, numbers of two bytes: the inputs of both
+    # norms and of four matrix products, queries, keys, values, what they attend to, and the input
+    # and output of GELU. Dropout keeps two masks, of a byte for each number.
     kept = rows * (2 * (8 * C + 2 * F) + 2 * C)
     bias = 0
     if model.relative_position_num_buckets:
@@ -52,7 +52,7 @@ def bytes_needed(model, task, vocabulary, batch):
             attended += (T - seen) * T
         if own_layers and model.decoder_relative_bias:
             attended += T * T
-        bias = 2 * 2 * H * attended  # in halves, and so is its gradient
+        bias = 2 * 2 * H * attended  # two bytes each, and as many for the gradients
     logits = BYTES_PER_LOGIT * predicted * vocabulary
     layers = model.encoder_layers + own_layers
     embeddings = (vocabulary + 2 * model.max_positions) * C

@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
 # Variables by which users set the same.

@@ -30,7 +30,7 @@ def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.for_fairseq` returned; what a run that starts anew cannot use is
+        state: what `sections.for_fairseq` returned; what a new run cannot use is
             removed from it
         trainer: fairseq's, of the run
         path: of the checkpoint
