@@ -19,7 +19,7 @@ def table(header, rows):
 def shown(cell):
     """A cell as a text.
 
-    It is rounded twice, so that a tie is rounded the same way in whatever order its sum was computed.
+    It is rounded twice, so that a tie is rounded the same way, whatever the order of its sum was.
     """
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""

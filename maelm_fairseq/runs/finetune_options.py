@@ -22,8 +22,8 @@ BF16 = "--bf16-autocast"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
 ADAM += ["--weight-decay", 0.01]
 
-# Among fairseq's options of datasets, checkpoints and distributed training, users may set these. The
-# recipe sets the others.
+# Among fairseq's options of datasets, checkpoints and distributed training, users may set these.
+# The recipe sets the others.
 SET_BY_USER = {
     "num_workers",
     "data_buffer_size",

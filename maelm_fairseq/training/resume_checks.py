@@ -220,8 +220,8 @@ def check_components(state, trainer, path):
 def same_in_all_processes(update, save_dir):
     """The update that all processes resume from.
 
-    Raises ValueError: they resume from several. A process that does not find the checkpoint would
-        begin anew, and nobody would notice
+    Raises ValueError: they resume from different ones. A process that does not find the checkpoint
+        would otherwise begin a new run, and nobody would notice
     """
     updates = from_all_processes(update)
     if len({*updates}) > 1:
