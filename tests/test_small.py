@@ -1,5 +1,7 @@
 """The small recipe beside a bag of words: its variants, and the tables that show records."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 import measure
 import small
 import small_page
-from conftest import refuses, script
+from conftest import ROOT, refuses, script
 from maelm_fairseq.evaluation import votes
 from small import (
     ENCODER_ALONE,
@@ -196,3 +198,22 @@ def test_losses_and_few_examples_are_those_of_the_records(page):
     assert cells(page.few(), BAG) == ["50.00"] * 2
     assert cells(page.few(), f"{title}, together with a bag of words") == ["80.00"] * 2
     assert cells(page.few(), f"{title}, a linear probe of its frozen features") == ["40.00"] * 2
+
+
+@pytest.mark.parametrize("path, beginning", [
+    ("README.md", "| a laptop |"),
+    ("experiments/RESULTS.md", "- **On tasks like those of this page**"),
+    ("experiments/SMALL.md", "Is an encoder that a laptop pretrains in an hour worth it?"),
+])  # fmt: skip
+def test_prose_has_the_numbers_of_the_tables(path, beginning):
+    """Where a page says by how much the encoder is ahead of a bag of words."""
+    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- differences -->\n(.*?)<!-- end -->", text, flags=re.S)
+    title = small.VARIANT_TITLES["small"]
+    mean, low, high = map(float, cells(table, title)[-3:])
+    together = float(cells(table, title + small_page.WITH_BAG)[-3])
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    (claim,) = [line for line in lines if line.startswith(beginning)]
+    assert f"{mean:.1f} points higher than" in claim
+    assert f"{low:.1f} to {high:.1f}" in claim
+    assert re.search(rf"(together|combined with it) {together:.1f}\b", claim)
