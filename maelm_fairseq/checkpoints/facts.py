@@ -1,7 +1,7 @@
 """What a checkpoint says of itself besides weights and sizes, with types."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
@@ -12,25 +12,36 @@ from .run_state import TaskState
 CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
 
 
+ON_CARD = "on_card"  # in the metadata of a field: the model card lists the option
+
+
+def card_option():
+    return field(default=None, metadata={ON_CARD: True})
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Options of the run that wrote a checkpoint; None where there is no such option."""
 
-    mask_prob: Optional[float] = None
-    encoder_mask_fraction: Optional[float] = None
+    decoder_layers: Any = card_option()
+    share_decoder_layers: Optional[bool] = card_option()
+    mask_prob: Optional[float] = card_option()
+    leave_unmasked_prob: Any = card_option()
+    random_token_prob: Any = card_option()
+    encoder_mask_fraction: Optional[float] = card_option()
+    encoder_mask_fade_updates: Any = card_option()
+    lr: Any = card_option()
+    update_freq: Any = card_option()
+    batch_size: Any = card_option()
+    max_tokens: Any = card_option()
     tokens_per_sample: Optional[int] = None
-    share_decoder_layers: Optional[bool] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
-    # These are only shown.
-    leave_unmasked_prob: Any = None
-    random_token_prob: Any = None
-    decoder_layers: Any = None
-    encoder_mask_fade_updates: Any = None
-    lr: Any = None
-    update_freq: Any = None
-    batch_size: Any = None
-    max_tokens: Any = None
+
+    def card_options(self):
+        """The options that the model card lists, {name: value}, in its order."""
+        names = [option.name for option in fields(self) if ON_CARD in option.metadata]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,7 @@ def facts_of(state, path):
     values = {}
     for section in sections.values():
         values.update(section)
-    names = [field.name for field in fields(RunOptions)]
+    names = [option.name for option in fields(RunOptions)]
     given = {name: values[name] for name in names if values.get(name) is not None}
     options = typed(RunOptions, given, f"{where}: cfg")
     task = typed(TaskState, state["task_state"], f"{where}: task_state")

@@ -21,10 +21,6 @@ from .weights import (
 )
 
 TO_FILL_IN = "**please fill in**"
-# The options of its run that the card lists.
-LISTED_OPTIONS = ["decoder_layers", "share_decoder_layers", "mask_prob", "leave_unmasked_prob"]
-LISTED_OPTIONS += ["random_token_prob", "encoder_mask_fraction", "encoder_mask_fade_updates", "lr"]
-LISTED_OPTIONS += ["update_freq", "batch_size", "max_tokens"]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 # `example` is given to the tokenizer; `usage` is what the model makes of it.
@@ -201,8 +197,7 @@ def training(facts, data):
 def shown_options(options):
     """The options of the run in words, each with its value; a list of one value as the value."""
     shown = []
-    for name in LISTED_OPTIONS:
-        value = getattr(options, name)
+    for name, value in options.card_options().items():
         if isinstance(value, (list, tuple)) and len(value) == 1:
             (value,) = value
         if value is not None:
