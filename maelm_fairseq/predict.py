@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from . import hub
 from .base.command_line import Parser
+from .base.destinations import check_new_file
 from .base.errors import UsageError
-from .base.files import atomic_write, check_new_file
+from .base.files import atomic_write
 from .base.opening import opened
 from .base.running import run
 from .base.utf8 import read_lines

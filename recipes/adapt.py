@@ -24,8 +24,9 @@ import torch
 from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
 from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.destinations import check_new
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write, check_new, set_aside
+from maelm_fairseq.base.files import atomic_write, set_aside
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import check_same, sha256

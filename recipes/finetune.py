@@ -17,8 +17,8 @@ from functools import partial
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run
+from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test
-from maelm_fairseq.finetuning.metrics import standard_errors
 from maelm_fairseq.finetuning.prediction import load_task, predict, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.runs.finetune_files import write_file

@@ -9,7 +9,7 @@ import label_texts
 from conftest import error_of, run_main
 from labelled import write_table
 from maelm_fairseq.evaluation import bag_of_words
-from maelm_fairseq.finetuning.labelled_files import read_sentences
+from maelm_fairseq.finetuning.sentence_files import read_sentences
 
 TEXTS = [
     "A good film , really",

@@ -17,14 +17,9 @@ import label_texts
 import movie_reviews
 from conftest import error_of, refuses
 from maelm_fairseq import effective_rank, predict
+from maelm_fairseq.base.destinations import check_folder, check_new, check_new_file
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import (
-    atomic_folder,
-    atomic_write,
-    check_folder,
-    check_new,
-    check_new_file,
-)
+from maelm_fairseq.base.files import atomic_folder, atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.typed_values import typed

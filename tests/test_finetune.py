@@ -27,8 +27,8 @@ from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refus
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning import glue
-from maelm_fairseq.finetuning.labelled_files import read_sentences
 from maelm_fairseq.finetuning.prediction import task_class_of
+from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.heads import POOLING
 from maelm_fairseq.runs import finetune_results, jobs

@@ -18,10 +18,10 @@ from labelled import KINDS, arguments, finetune, question, write_squad, write_ta
 from maelm_fairseq import hub
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.evaluation import bag_of_words
-from maelm_fairseq.finetuning import metrics, squad_files
-from maelm_fairseq.finetuning.labelled_files import read_sentences
+from maelm_fairseq.finetuning import jackknife, metrics, squad_files, squad_metrics
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.windows import pieces_of
 from test_errors import refused
@@ -280,7 +280,7 @@ def check_answers_to_questions(model, files, scores):
     exact = 0
     for answer, asked in zip(answers, questions):
         right = [correct.text for correct in asked.answers]
-        exact += metrics.exact_and_f1(answer.text, right)[0]
+        exact += squad_metrics.exact_and_f1(answer.text, right)[0]
         assert asked.context[answer.start :].startswith(answer.text)
         assert 0 < answer.score <= 1
     assert 100 * exact / len(answers) == pytest.approx(scores["exact"])
@@ -560,7 +560,7 @@ def test_squads_scores_are_those_of_torchmetrics():
             for i, texts in enumerate(answers)
         ],
     )
-    scores = [metrics.exact_and_f1(*pair) for pair in zip(predictions, answers)]
+    scores = [squad_metrics.exact_and_f1(*pair) for pair in zip(predictions, answers)]
     exact, f1 = 100 * np.mean(scores, axis=0)
     assert 20 < exact < f1 < 80
     expected = (reference["exact_match"].item(), reference["f1"].item())
@@ -569,7 +569,7 @@ def test_squads_scores_are_those_of_torchmetrics():
     assert metrics.entities([["U-X", "U-X", "O"]], [["B-X", "L-X", "O"]])["f1"] == 0
     # Questions without an answer, which torchmetrics does not know: an article becomes nothing.
     for pair, score in {("", ()): 1, ("the", ()): 1, ("cat", ()): 0, ("", ("cat",)): 0}.items():
-        assert metrics.exact_and_f1(*pair) == (score, score)
+        assert squad_metrics.exact_and_f1(*pair) == (score, score)
 
 
 def squad_predictions():
@@ -625,7 +625,7 @@ def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
     share = right.mean()
     expected = np.sqrt(share * (1 - share) / len(right))
     for groups, tolerance in [(100, 0.25), (2000, 1e-3)]:
-        errors = metrics.standard_errors(accuracy, range(len(right)), groups)
+        errors = jackknife.standard_errors(accuracy, range(len(right)), groups)
         assert errors["accuracy"] == pytest.approx(expected, rel=tolerance)
     targets = rng.normal(size=500)
     predicted = targets + rng.normal(size=500)
@@ -634,9 +634,9 @@ def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
         return {"pearson": metrics.METRIC_FUNCTIONS["pearson"](targets[rows], predicted[rows])}
 
     drawn = [pearson(rng.integers(500, size=500))["pearson"] for _ in range(500)]
-    error = metrics.standard_errors(pearson, range(500))["pearson"]
+    error = jackknife.standard_errors(pearson, range(500))["pearson"]
     assert error == pytest.approx(np.std(drawn), rel=0.35)
-    errors = metrics.standard_errors(lambda rows: {"pearson": np.nan}, range(9))
+    errors = jackknife.standard_errors(lambda rows: {"pearson": np.nan}, range(9))
     assert np.isnan(errors["pearson"])
 
 
@@ -681,6 +681,6 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
 
 def test_scores_of_little_are_undefined_and_no_error():
     assert np.isnan(metrics.compute_scores(["accuracy", "f1", "pearson"], [], [])["pearson"])
-    errors = metrics.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
+    errors = jackknife.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
     assert np.isnan(errors["accuracy"])
     assert metrics.report_of_entities([["O", "O"]], [["O", "O"]]) == "no entities\n"

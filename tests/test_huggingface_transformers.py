@@ -29,7 +29,7 @@ from huggingface_cases import (
 from maelm_fairseq import hub
 from maelm_fairseq.base import text_input
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.finetuning.labelled_files import FORMS
+from maelm_fairseq.finetuning.sentence_files import FORMS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import import_roberta

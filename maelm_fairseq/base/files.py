@@ -8,7 +8,7 @@ import shutil
 import socket
 import time
 
-from .errors import MissingFileError, UsageError
+from .errors import UsageError
 
 A_DAY = 86400  # seconds
 
@@ -30,67 +30,6 @@ def set_aside(path, ending):
         new_path = f"{path}{ending}{next(numbers)}"
     os.rename(path, new_path)
     return new_path
-
-
-def check_new(path):
-    """Refuses, before any work is done, a file or folder that exists or cannot be written.
-
-    Folders above it may be missing.
-    """
-    check_absent(path)
-    check_writable(path)
-
-
-def check_new_file(path):
-    """The same for a file that `atomic_write` writes, whose folder must exist."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.lexists(folder):
-        fix = "make it, or choose another --dest"
-        raise MissingFileError(f"{path}: its folder {folder} does not exist; {fix}")
-    check_new(path)
-
-
-def check_folder(path, names=(), option="--dest"):
-    """Refuses, before any work is done, a folder that cannot be written; it may be missing.
-
-    Args:
-        names: of the files that are to be written there
-        option: that gives the folder
-    """
-    if not os.path.isdir(path):
-        if os.path.lexists(path):
-            raise UsageError(f"{path}: found a file, expected a folder; choose another {option}")
-        check_writable(path, option)
-        return
-    check_writable(os.path.join(path, "file"), option)
-    for name in names:
-        if os.path.isdir(os.path.join(path, name)):
-            found = f"found a folder called {name}, expected a file, or none yet"
-            raise UsageError(f"{path}: {found}; choose another {option}")
-
-
-def check_writable(path, option="--dest"):
-    """Refuses a file or folder that cannot be written; folders above it may be missing.
-
-    It makes folders of hidden names, and removes them: permissions do not tell whether a disk is
-    read-only, or a name too long.
-    """
-    path = os.path.abspath(path)
-    first = path  # what would be made first
-    while not os.path.lexists(os.path.dirname(first)):
-        first = os.path.dirname(first)
-    folder = os.path.dirname(first)
-    trial = partial_path(first)
-    try:
-        os.mkdir(trial)
-        try:
-            os.makedirs(os.path.join(trial, os.path.relpath(partial_path(path), folder)))
-        finally:
-            remove(trial)
-    except OSError as error:
-        reason = f"{folder}: {error.strerror}"
-        fix = f"choose another {option}"
-        raise UsageError(f"{path}: cannot be written ({reason}); {fix}") from None
 
 
 def partial_path(path):

@@ -22,17 +22,13 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 
 from ..base.command_line import Parser
-from ..base.files import check_new_file
+from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run
-from ..finetuning.labelled_files import (
-    SENTENCE_FILES,
-    are_values,
-    find_file,
-    is_test,
-    read_sentences,
-)
-from ..finetuning.metrics import MOST_JACKKNIFE_GROUPS, compute_scores, standard_errors
+from ..finetuning.jackknife import MOST_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.metrics import compute_scores
+from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -201,7 +197,7 @@ class Labelled:
 def read_training_and_scored_files(folder, regression):
     """Reads the training file of a folder, and the files that are scored.
 
-    Returns: `labelled_files.Table`, {name: Table}
+    Returns: `sentence_files.Table`, {name: Table}
     """
     train = read_sentences(find_file(folder, "train", SENTENCE_FILES), regression=regression)
     form = train.form

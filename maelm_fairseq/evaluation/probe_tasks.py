@@ -13,13 +13,8 @@ from scipy import stats
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..finetuning.labelled_files import (
-    SENTENCE_FILES,
-    are_values,
-    find_file,
-    is_test,
-    read_sentences,
-)
+from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
 
 PROBE_FOLDS = 5
 # Examples, so that each training set within a training set has the class.
@@ -99,7 +94,7 @@ def deal(targets, ids):
 
 
 def read_probe_task(folder, regression=False):
-    """Reads a task: all its labelled files together; see `maelm_fairseq.finetuning.labelled_files`.
+    """Reads a task: all its labelled files together; see `maelm_fairseq.finetuning.sentence_files`.
 
     Raises:
         UsageError: a file cannot be read, or too few examples are left
@@ -133,7 +128,7 @@ def read_probe_task(folder, regression=False):
 
 
 def tables_with_labels(folder, regression):
-    """The `labelled_files.Table` of each file of a task that has labels."""
+    """The `sentence_files.Table` of each file of a task that has labels."""
     tables = []
     for split in ["train", "valid", "valid1", "test"]:
         path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))

@@ -31,13 +31,15 @@ import numpy as np
 from tqdm import tqdm
 
 from ..base.command_line import Parser, within
+from ..base.destinations import check_folder
 from ..base.errors import MissingFileError, UsageError
-from ..base.files import atomic_write, check_absent, check_folder
+from ..base.files import atomic_write, check_absent
 from ..base.locks import one_at_a_time
 from ..base.opening import opened
 from ..base.typed_values import shown
 from ..checkpoints.building import find_checkpoint
-from ..finetuning.labelled_files import SENTENCE_FILES, find_file
+from ..finetuning.labelled_files import find_file
+from ..finetuning.sentence_files import SENTENCE_FILES
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, has_few_shot, most_shots, score_few_shot_probes
 from .minimal_pairs import decide

@@ -32,9 +32,9 @@ from ..precision import PrecisionConfig, check_precision
 from ..state_dicts import HEAD_PREFIX
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
+from .jackknife import JACKKNIFE_GROUPS
 from .labelled_dataset import IGNORED
 from .labelled_files import find_file, is_test
-from .metrics import JACKKNIFE_GROUPS
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class LabelledTask(TokenTask, ABC):
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
     has_bag_of_words = False  # whether it can be compared with a bag of words
     predicts_dev = False  # whether its official scorer reads predictions for the dev file
-    jackknife_groups = JACKKNIFE_GROUPS  # see `metrics.standard_errors`
+    jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
     loss_unit = " bits"
 
     def __init__(self, cfg, **unused):

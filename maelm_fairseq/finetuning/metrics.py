@@ -1,16 +1,13 @@
-"""Scores of answers, and their standard errors.
+"""Scores of answers, and reports by class.
 
 Scores are from 0 to 1, or from -1 to 1 for correlations; one that is not defined is nan. GLUE's are
 computed with scikit-learn and SciPy, those of tagged entities with seqeval, all of them packages of
-the extra `finetune`; SQuAD's follow the rules of its official program.
+the extra `finetune`.
 """
 
 import itertools
 import math
-import re
-import string
 import warnings
-from collections import Counter
 
 import numpy as np
 
@@ -113,71 +110,5 @@ def report_of_classes(targets, predicted):
     return classification_report(targets, predicted, digits=4, zero_division=0)
 
 
-# The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
-JACKKNIFE_GROUPS = 100
-MOST_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
-
-
-def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
-    """The standard errors of scores over examples, by a jackknife.
-
-    Each group of examples is left out once.
-
-    Args:
-        scores: a function from a list of indices of examples to {metric: score}
-        indices: of all examples
-        groups: how many there are at most; with one for each example, the error of an accuracy is
-            that of the formula
-    Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
-        and where a score is not defined
-    """
-    if len(indices) < 2:
-        return dict.fromkeys(scores(list(indices)), math.nan)
-    order = np.random.default_rng(0).permutation(sorted(indices))
-    left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
-    without = []
-    for group in left_out:
-        without.append(scores([index for index in indices if index not in group]))
-    errors = {}
-    for metric in without[0]:
-        values = np.array([of_the_rest[metric] for of_the_rest in without])
-        errors[metric] = float(np.sqrt((len(left_out) - 1) * values.var()))
-    return errors
-
-
 def flat(lists):
     return list(itertools.chain.from_iterable(lists))
-
-
-# SQuAD (Rajpurkar et al., 2016 and 2018)
-
-PUNCTUATION = frozenset(string.punctuation)
-
-
-def normalized_words(text):
-    """The words to compare: lower case, without punctuation and articles, split at white space."""
-    text = "".join(character for character in text.lower() if character not in PUNCTUATION)
-    return re.sub(r"\b(a|an|the)\b", " ", text).split()
-
-
-def overlap(predicted, correct):
-    """F1 of two lists of words; two empty ones agree."""
-    if not predicted or not correct:
-        return float(predicted == correct)
-    common = sum((Counter(predicted) & Counter(correct)).values())
-    return 2 * common / (len(predicted) + len(correct))
-
-
-def exact_and_f1(prediction, answers):
-    """Whether a prediction is one of the correct answers, and its largest overlap with one of them.
-
-    Args:
-        prediction: a text, "" for no answer
-        answers: list of texts, empty for an unanswerable question
-    """
-    # If no answer has words, the empty one is correct.
-    correct = [words for words in map(normalized_words, answers) if words] or [[]]
-    predicted = normalized_words(prediction)
-    exact = float(predicted in correct)
-    f1 = max(overlap(predicted, words) for words in correct)
-    return exact, f1

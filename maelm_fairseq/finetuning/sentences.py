@@ -11,11 +11,13 @@ from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..number_units import STANDARDISED, units
 from . import glue
+from .jackknife import MOST_JACKKNIFE_GROUPS
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
-from .labelled_files import SENTENCE_FILES, Form, are_values, is_test, read_sentences
+from .labelled_files import is_test
 from .labelled_task import LabelledTask, LabelledTaskConfig, counted
-from .metrics import MOST_JACKKNIFE_GROUPS, compute_scores, report_of_classes
+from .metrics import compute_scores, report_of_classes
+from .sentence_files import SENTENCE_FILES, Form, are_values, read_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class SentencesConfig(LabelledTaskConfig):
 
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
 class SentencesTask(LabelledTask):
-    """Reads train.tsv, dev.tsv and perhaps test.tsv of `labelled_files.read_sentences`.
+    """Reads train.tsv, dev.tsv and perhaps test.tsv of `sentence_files.read_sentences`.
 
     Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation
     of the training file's numbers, in whose units the head is trained; `form` of the training file.

@@ -13,9 +13,9 @@ from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test
 from .labelled_task import LabelledTask, LabelledTaskConfig
-from .metrics import exact_and_f1
 from .settings import Settings, defaults
 from .squad_files import SQUAD_FILES, read_questions
+from .squad_metrics import exact_and_f1
 from .windows import (
     MAX_TOKENS,
     Candidate,

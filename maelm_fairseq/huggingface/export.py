@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base.command_line import Parser
+from ..base.destinations import check_new
 from ..base.errors import UsageError
-from ..base.files import atomic_folder, check_new, temporary_folder
+from ..base.files import atomic_folder, temporary_folder
 from ..base.json_files import save_json
 from ..base.running import run
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint

@@ -22,8 +22,8 @@ from dataclasses import asdict, fields
 import torch
 
 from ..base.command_line import Parser, within
+from ..base.destinations import check_new
 from ..base.errors import UsageError
-from ..base.files import check_new
 from ..base.running import run
 from ..base.settings import option
 from ..checkpoints.writing import save_state

@@ -8,8 +8,8 @@ import torch
 
 from .. import __path__ as plugin
 from ..base.command_line import Parser, within
+from ..base.destinations import check_folder
 from ..base.errors import UsageError
-from ..base.files import check_folder
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..engine import FairseqConfig, convert_namespace_to_omegaconf

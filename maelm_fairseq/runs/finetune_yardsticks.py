@@ -20,7 +20,7 @@ from ..evaluation.votes import (
     spread,
     together,
 )
-from ..finetuning.metrics import MOST_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.jackknife import MOST_JACKKNIFE_GROUPS, standard_errors
 from .finetune_results import Result, scores_of_examples
 
 PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]

@@ -8,8 +8,9 @@ import pytest
 
 from conftest import refuses
 from labelled import question, write_squad
-from maelm_fairseq.finetuning import labelled_files
-from maelm_fairseq.finetuning.labelled_files import SENTENCE_FILES, find_file, read_sentences
+from maelm_fairseq.finetuning import sentence_files
+from maelm_fairseq.finetuning.labelled_files import find_file
+from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.finetuning.squad_files import read_questions
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 
@@ -219,7 +220,7 @@ def test_what_is_skipped_is_counted(tmp_path):
         assert sum(map(len, table.skipped.values())) == 1
 
 
-CLASSES = labelled_files.Form("sentences", ["sentence"], "label")
+CLASSES = sentence_files.Form("sentences", ["sentence"], "label")
 NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 
 

@@ -1,0 +1,36 @@
+"""Standard errors of scores over examples, by a jackknife."""
+
+import math
+
+import numpy as np
+
+# The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
+JACKKNIFE_GROUPS = 100
+MOST_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
+
+
+def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
+    """The standard errors of scores over examples, by a jackknife.
+
+    Each group of examples is left out once.
+
+    Args:
+        scores: a function from a list of indices of examples to {metric: score}
+        indices: of all examples
+        groups: how many there are at most; with one for each example, the error of an accuracy is
+            that of the formula
+    Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
+        and where a score is not defined
+    """
+    if len(indices) < 2:
+        return dict.fromkeys(scores(list(indices)), math.nan)
+    order = np.random.default_rng(0).permutation(sorted(indices))
+    left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
+    without = []
+    for group in left_out:
+        without.append(scores([index for index in indices if index not in group]))
+    errors = {}
+    for metric in without[0]:
+        values = np.array([of_the_rest[metric] for of_the_rest in without])
+        errors[metric] = float(np.sqrt((len(left_out) - 1) * values.var()))
+    return errors

@@ -1,0 +1,259 @@
+"""Files of labelled sentences and pairs as people have them: those of GLUE and others like them."""
+
+import collections
+import re
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from ..base.errors import UsageError
+from ..base.utf8 import read_lines
+
+MAXIMUM_SKIPPED = 0.01  # of the lines of a file
+# The label of examples of SNLI that its authors advise to leave out, and why.
+NO_LABEL = "-"
+NO_AGREEMENT = "its annotators do not agree"
+# MNLI has two dev sets, two test sets, and GLUE's diagnostic set, which its models predict.
+SENTENCE_FILES = {
+    "train": ["train.tsv"],
+    "valid": ["dev.tsv", "dev_matched.tsv"],
+    "valid1": ["dev_mismatched.tsv"],
+    "test": ["test.tsv", "test_matched.tsv"],
+    "test1": ["test_mismatched.tsv"],
+    "test2": ["diagnostic.tsv"],
+}
+
+
+class Form(NamedTuple):
+    """A kind of file, which its header shows."""
+
+    name: str
+    texts: List[str]  # columns
+    label: str  # column
+    metrics: List[str] = ["accuracy"]
+
+    @property
+    def is_regression(self):
+        return self.metrics == CORRELATIONS
+
+    def metrics_of(self, classes):
+        """The metrics of a task with these classes: F1 is only for two."""
+        return [metric for metric in self.metrics if metric != "f1" or len(classes) == 2]
+
+    def described(self):
+        """Texts and labels, in words."""
+        labels = "numbers" if self.is_regression else "classes"
+        return f"read as {self.name}, {' and '.join(self.texts)} with {labels}"
+
+
+CORRELATIONS = ["pearson", "spearman"]
+
+
+PAIR = ["sentence1", "sentence2"]
+
+
+FORMS = [
+    Form("MNLI or SNLI", PAIR, "gold_label"),
+    Form("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),
+    Form("MRPC", ["#1 String", "#2 String"], "Quality", ["accuracy", "f1"]),
+    Form("QNLI", ["question", "sentence"], "label"),
+    Form("pairs", PAIR, "label"),
+    Form("STS-B", PAIR, "score", CORRELATIONS),
+    Form("sentences", ["sentence"], "label"),
+    Form("sentences with scores", ["sentence"], "score", CORRELATIONS),
+]
+COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
+# CoLA's files for training and validation have no header.
+COLA_COLUMNS = ["source", "label", "original label", "sentence"]
+ID_COLUMNS = ["index", "id"]  # of the ids by which GLUE's server knows test examples
+
+
+class Example(NamedTuple):
+    texts: Tuple[str, ...]  # one or two
+    label: Optional[str]  # None where a test file has none
+    id: str  # the GLUE server's, or counted from 0
+    line: int
+    group: Optional[str]  # of a column `pair`: examples that belong together
+
+
+class Table(NamedTuple):
+    path: str
+    form: Form
+    examples: List[Example]
+    skipped: Dict[str, List[int]]  # {reason: lines}
+
+    def __str__(self):
+        text = f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}"
+        for reason, lines in self.skipped.items():
+            text += f"; {len(lines):,} skipped, from line {lines[0]}: {reason}"
+        return text
+
+
+def form_of(columns, is_test, path):
+    """The form of a file with these columns."""
+    for form in FORMS:
+        if {*form.texts} <= {*columns} and (is_test or form.label in columns):
+            return form
+    raise UsageError(
+        f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or "
+        "a header with label and sentence, or label, sentence1 and sentence2, separated by tabs, "
+        "in the first line; score, not label, if labels are numbers to predict"
+    )
+
+
+def read_sentences(path, is_test=False, regression=False, like=None):
+    """Reads a table of sentences or pairs: fields are separated by tabs, quotes are ordinary text.
+
+    Lines with another number of fields or without a usable label are skipped and counted. In a test
+    file, every line is an example, with its label if it has one. Where all labels of a test file
+    are the same, they are secret: GLUE writes -1.
+
+    Args:
+        path: of the file, whose header says which form it has; without one it is CoLA's
+        is_test: whether examples may have no labels
+        regression: whether labels are numbers, whatever the form
+        like: the form of the training file, if this is another file of the same task
+    Returns: `Table`
+    Raises:
+        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one
+            of a test file, or it has other labels or texts than the training file
+    """
+    rows = [(number, text.split("\t")) for number, text in read_lines(path)]
+    if not rows:
+        raise UsageError(f"{path}: it is empty; expected a header, and an example per line")
+    columns = rows[0][1]
+    if not is_test and len(columns) == 4 and columns[1] in ("0", "1"):
+        form = COLA
+        columns = COLA_COLUMNS
+    else:
+        form = form_of_header(columns, is_test, path, like)
+        rows = rows[1:]
+    if regression:
+        form = form._replace(metrics=CORRELATIONS)
+    if like:
+        check_like(form, like, is_test, path)
+    while rows and rows[-1][1] == [""]:
+        rows.pop()
+    table = Table(path, form, [], {})
+    for line, fields in rows:
+        if fields != [""] or is_test:
+            add_row(table, columns, line, fields, is_test)
+    check_usable(table, len(rows))
+    if is_test:
+        table = without_secret_labels(table)
+        check_ids(table)
+    return table
+
+
+def form_of_header(columns, is_test, path, like):
+    """The form of a file with a header; a test file has that of the training file if it can."""
+    if is_test and like and {*like.texts} <= {*columns}:
+        form = like
+    else:
+        form = form_of(columns, is_test, path)
+    names = [*form.texts, form.label]
+    if is_test:
+        names += ID_COLUMNS
+    for name in names:
+        if columns.count(name) > 1:
+            raise UsageError(
+                f"{path}: {columns.count(name)} columns are called {name}; rename all but one"
+            )
+    return form
+
+
+def check_like(form, like, is_test, path):
+    """Refuses a file whose texts or labels are of another kind than those of the training file."""
+    same_texts = len(form.texts) == len(like.texts)
+    same_labels = is_test or form.is_regression == like.is_regression
+    if not same_texts or not same_labels:
+        raise UsageError(
+            f"{path}: {form.described()}; the training file is {like.described()}; "
+            "use files of one form"
+        )
+
+
+def add_row(table, columns, line, fields, is_test):
+    """Adds the fields of a line to the examples of a table, or to what is skipped of it."""
+    label = None
+    if fields == [""]:
+        problem = "it is blank"
+    elif len(fields) != len(columns):
+        problem = f"{len(fields)} fields where there are {len(columns)} columns"
+    else:
+        values = dict(zip(columns, fields))
+        label = values.get(table.form.label, "").strip()
+        problem = problem_of_label(label, table.form)
+        if problem and is_test:
+            label = None
+            problem = None
+    if problem is None:
+        ids = [values[name] for name in ID_COLUMNS if name in values]
+        identifier = ids[0] if ids else str(len(table.examples))
+        texts = tuple(values[name] for name in table.form.texts)
+        table.examples.append(Example(texts, label, identifier, line, values.get("pair")))
+        return
+    if is_test:
+        raise UsageError(
+            f"{table.path}: line {line}: {problem}; every line of a test file is predicted; "
+            "correct it"
+        )
+    table.skipped.setdefault(problem, []).append(line)
+
+
+def check_usable(table, lines):
+    """Refuses a table that has no examples, or of whose `lines` too many were skipped."""
+    skipped = 0
+    for problem, lines_with_it in table.skipped.items():
+        if problem != NO_AGREEMENT:
+            skipped += len(lines_with_it)
+    if skipped > MAXIMUM_SKIPPED * lines:
+        problem, lines_with_it = next(iter(table.skipped.items()))
+        raise UsageError(
+            f"{table.path}: {skipped:,} of {lines:,} lines cannot be used, as line "
+            f"{lines_with_it[0]}: {problem}; expected at most {MAXIMUM_SKIPPED:.0%}; "
+            "correct the file"
+        )
+    if not table.examples:
+        raise UsageError(f"{table.path}: no examples; expected one per line after the header")
+
+
+def without_secret_labels(table):
+    """A table of a test file, without its labels if all of them are the same."""
+    if len({example.label for example in table.examples}) > 1:
+        return table
+    return table._replace(examples=[example._replace(label=None) for example in table.examples])
+
+
+def check_ids(table):
+    """Refuses a test file in which two examples have the same id."""
+    ids = collections.Counter(example.id for example in table.examples)
+    identifier, times = ids.most_common(1)[0]
+    if times > 1:
+        raise UsageError(
+            f"{table.path}: duplicate index {identifier!r}, {times} times; indices must be unique"
+        )
+
+
+def problem_of_label(label, form):
+    """Why the label of an example cannot be used, in words; None if it can."""
+    if label == NO_LABEL and form.label == "gold_label":
+        return NO_AGREEMENT
+    if form.is_regression and not is_number(label):
+        return f"the label is {label!r}, expected a number under 1e30"
+    if not label:
+        return "the label is ''"
+    return None
+
+
+def are_values(labels):
+    """Whether classes look like numbers to predict."""
+    return all(map(is_number, labels)) and any("." in label for label in labels)
+
+
+def is_number(text):
+    """Whether a text is a number that a head can predict in float32.
+
+    Underscores and digits of other scripts, which Python reads, do not count.
+    """
+    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.A | re.I):
+        return False
+    return abs(float(text)) < 1e30
