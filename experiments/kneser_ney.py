@@ -82,12 +82,12 @@ class KneserNey:
         Args: tokens (T,) and sizes (S,), as of the text
         Returns: float64 (T + 2 S,), with `<s>` and `</s>` of each sentence; of `<s>`, 1
         """
-        stream, _, places = with_ends(tokens, sizes)
+        stream, _, positions = with_ends(tokens, sizes)
         lowest, *levels = self.levels
         p = lowest.parts[stream] + lowest.weights[0] / self.vocabulary
         numbers = stream  # of the n-gram of the current length that ends at each place, or -1
         for length, level in enumerate(levels, 2):
-            contexts = np.where(places >= length - 1, np.roll(numbers, 1), -1)
+            contexts = np.where(positions >= length - 1, np.roll(numbers, 1), -1)
             is_known = contexts >= 0
             p = np.where(is_known, level.weights[contexts] * p, p)
             keys = contexts * self.vocabulary + stream
@@ -95,7 +95,7 @@ class KneserNey:
             occurs = is_known & (level.keys[numbers] == keys)
             p += np.where(occurs, level.parts[numbers], 0)
             numbers = np.where(occurs, numbers, -1)
-        return np.where(places == 0, 1, p)
+        return np.where(positions == 0, 1, p)
 
     def bits(self, tokens, sizes):
         """The bits of sentences with `</s>`, float64 (S,); arguments as of `probabilities`."""
@@ -114,11 +114,11 @@ def with_ends(tokens, sizes):
     sizes = np.asarray(sizes, np.int64)
     sentences = np.repeat(np.arange(len(sizes)), sizes + 2)
     starts = np.cumsum(sizes + 2) - sizes - 2
-    places = np.arange(len(sentences)) - starts[sentences]
+    positions = np.arange(len(sentences)) - starts[sentences]
     stream = np.full(len(sentences), EOS)
-    stream[places == 0] = BOS
-    stream[(places > 0) & (places <= sizes[sentences])] = tokens
-    return stream, sentences, places
+    stream[positions == 0] = BOS
+    stream[(positions > 0) & (positions <= sizes[sentences])] = tokens
+    return stream, sentences, positions
 
 
 def count(tokens, sizes, vocabulary, order):
@@ -126,12 +126,12 @@ def count(tokens, sizes, vocabulary, order):
 
     Returns: list of `Grams`, of the lengths 1 to n
     """
-    stream, _, places = with_ends(tokens, sizes)
+    stream, _, positions = with_ends(tokens, sizes)
     occurrences = np.bincount(stream, minlength=vocabulary)
     grams = [Grams(np.arange(vocabulary), occurrences, np.zeros(vocabulary, np.int64))]
     numbers = stream  # of the n-gram of the current length that ends at each place
     for length in range(2, order + 1):
-        ends = np.flatnonzero(places >= length - 1)
+        ends = np.flatnonzero(positions >= length - 1)
         all_keys = numbers[ends - 1] * vocabulary + stream[ends]
         keys, first, inverse, occurrences = np.unique(all_keys, True, True, True)
         grams.append(Grams(keys, occurrences, numbers[ends[first]]))

@@ -158,12 +158,12 @@ def draw_differences(natural, order):
     low, high = -EQUIVALENCE_MARGIN, EQUIVALENCE_MARGIN
     axes[0].fill_betweenx([-0.6, count - 0.5], low, high, color="0.92")
     for axis, frame in zip(axes, [natural, order]):
-        places = range(len(frame))
+        rows = range(len(frame))
         names = frame.on.where(frame.index > 0, "primary, fine-tuned")
         axis.axvline(0, color="0.5")
-        axis.hlines(places, frame["from"], frame["to"])
-        axis.plot(frame.points, places, "o")
-        axis.set_yticks(places, names + ": " + frame.difference)
+        axis.hlines(rows, frame["from"], frame["to"])
+        axis.plot(frame.points, rows, "o")
+        axis.set_yticks(rows, names + ": " + frame.difference)
         axis.set_ylim(len(frame) - 0.4, -0.6)
     axes[0].set_xlabel("points on the natural tasks, with 95% intervals")
     axes[1].set_xlabel("points on word order, on a wider scale")

@@ -8,7 +8,7 @@ import os
 from .base.errors import MissingFileError
 from .base.subwords import MASK
 from .base.text_input import checked
-from .base.words import word_places
+from .base.words import word_spans
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from .checkpoints.facts import Facts, facts_of
 from .inference import answering, encoding, masks, predicting, token_tensors
@@ -148,7 +148,7 @@ class MaeLm:
 
         White space separates them; in scripts without it, each piece is a word: see `base.words`.
         """
-        return [text[begin:end] for begin, end in word_places(self.tokenizer, checked(text))]
+        return [text[begin:end] for begin, end in word_spans(self.tokenizer, checked(text))]
 
     def word_features(self, text):
         """Features of words: the mean over the pieces of each.

@@ -31,7 +31,7 @@ def test_a_file_of_blimp_is_pairs_in_one_group(tmp_path):
     assert pairs.good == ["a b", "ä"]
     assert pairs.bad == ["b a", "c"]
     assert pairs.groups.tolist() == ["islands/wh", "islands/wh"]
-    assert pairs.places == [f"{tmp_path}/wh.jsonl, line 1", f"{tmp_path}/wh.jsonl, line 3"]
+    assert pairs.locations == [f"{tmp_path}/wh.jsonl, line 1", f"{tmp_path}/wh.jsonl, line 3"]
 
 
 def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
@@ -44,7 +44,7 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
     assert pairs.name == "made"
     assert pairs.good == ["a", "b", "c"]
     assert pairs.groups.tolist() == ["islands/a", "agreement/b", "islands/c"]
-    assert pairs.places[1] == f"{tmp_path}/made/b.jsonl, line 1"
+    assert pairs.locations[1] == f"{tmp_path}/made/b.jsonl, line 1"
     write_lines(tmp_path / "made" / "c.jsonl", blimp_line("c", "y", "islands", "c"))
     assert read_pairs(str(tmp_path / "made")).digest != pairs.digest
 

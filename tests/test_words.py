@@ -12,7 +12,7 @@ from maelm_fairseq.base.words import (
     begins_without_space,
     byte_letters,
     first_character,
-    word_places,
+    word_spans,
     word_starts,
 )
 from maelm_fairseq.masking import Masking, MaskSettings
@@ -26,7 +26,7 @@ HEBREW += "\u05d1\u05b8\u05bc\u05e8\u05b8\u05d0"
 
 
 def places_of(tokenizer, line):
-    return [line[begin:end] for begin, end in word_places(tokenizer, line)]
+    return [line[begin:end] for begin, end in word_spans(tokenizer, line)]
 
 
 @pytest.fixture(scope="module")

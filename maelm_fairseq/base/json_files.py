@@ -71,10 +71,10 @@ def parse_json(text, value_type, where, file_names=False):
         decoded = json.dumps(value, ensure_ascii=False)  # a pair of surrogates is one character
         if file_names:
             decoded = NAME_BYTE.sub("", decoded)
-        place = half_character(decoded)
-        if place is not None:
-            surrogate = decoded[place]
-            before = decoded[max(0, place - 30) : place]
+        position = half_character(decoded)
+        if position is not None:
+            surrogate = decoded[position]
+            before = decoded[max(0, position - 30) : position]
             raise UsageError(
                 f"{where}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
             )

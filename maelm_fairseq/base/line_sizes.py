@@ -69,19 +69,19 @@ class LineSizes:
         return self._column(HEADER.size + 4 * first, np.int32, count)
 
     def parts(self):
-        """Yields the first line and the sizes of each part, after comparing them with its places.
+        """Yields the first line and the sizes of each part.
 
-        These are where its lines begin.
+        They are compared with the offsets in the file, which say where its lines begin.
 
         Raises ValueError: a line has no token, not even `</s>`, or begins elsewhere than the line
             before it ends
         """
         begin = 0  # of a part, in tokens
-        places = HEADER.size + 4 * self._lines  # where the places begin in the file
+        offsets_begin = HEADER.size + 4 * self._lines
         for first in range(0, self._lines, LINES):
             sizes = self.read(first)
             expected = (begin + np.cumsum(sizes) - sizes) * self.dtype.itemsize
-            stored = self._column(places + 8 * first, np.int64, len(sizes))
+            stored = self._column(offsets_begin + 8 * first, np.int64, len(sizes))
             wrong = np.flatnonzero((sizes < 1) | (stored != expected))
             if len(wrong):
                 i = wrong[0]
@@ -93,10 +93,10 @@ class LineSizes:
             begin += int(sizes.sum())
             yield first, sizes
 
-    def _column(self, place, dtype, count):
+    def _column(self, offset, dtype, count):
         """Numbers of the file, from a byte on: int64 (count,)."""
         with opened(self.path) as stream:
-            stream.seek(place)
+            stream.seek(offset)
             return np.fromfile(stream, dtype, count).astype(np.int64)
 
 

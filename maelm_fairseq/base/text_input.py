@@ -18,10 +18,10 @@ def checked(text):
     """A text; refuses what is not a text, and what no file can contain."""
     if not isinstance(text, str):
         raise TypeError(f"found {type(text).__name__}, expected a string")
-    place = half_character(text)
-    if place is not None:
+    position = half_character(text)
+    if position is not None:
         raise UsageError(
-            f"unpaired surrogate {text[place]!a} at position {place} of a text; remove it"
+            f"unpaired surrogate {text[position]!a} at position {position} of a text; remove it"
         )
     return text
 

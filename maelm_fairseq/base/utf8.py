@@ -79,19 +79,19 @@ def refuse(line, wrong, where, start):
 
     Args:
         line: bytes
-        wrong: the place of the byte in the line
+        wrong: the index of the byte in the line
         where: what the message begins with: the file, and the number of the line
         start: the first bytes of the file
     """
     byte = line[wrong]
     encoding = wide_encoding(start)
-    place = f"byte {wrong + 1} of the line"
+    where_in_line = f"byte {wrong + 1} of the line"
     if byte:
-        fault = f"is not UTF-8 (byte 0x{byte:02x} at {place}); expected UTF-8"
+        fault = f"is not UTF-8 (byte 0x{byte:02x} at {where_in_line}); expected UTF-8"
     elif encoding:
-        fault = f"contains a NUL character ({place}), as {encoding} does; expected UTF-8"
+        fault = f"contains a NUL character ({where_in_line}), as {encoding} does; expected UTF-8"
     else:
-        fault = f"contains a NUL character ({place}); expected text without any"
+        fault = f"contains a NUL character ({where_in_line}); expected text without any"
     if encoding is None and is_binary(start):
         fix = "it is no text; unpack it if it is compressed"
     elif encoding or byte:
@@ -111,7 +111,7 @@ def is_binary(start):
 
 
 def half_character(text):
-    """The place of the first unpaired surrogate in a text: half a character, impossible in UTF-8.
+    """The position of the first unpaired surrogate in a text, which UTF-8 cannot contain.
 
     None if there is none.
     """

@@ -80,22 +80,22 @@ def byte_letters():
     return letters
 
 
-def word_places(tokenizer, text):
-    """The places of the words of a text: list of (first character, the one after the last).
+def word_spans(tokenizer, text):
+    """Where the words of a text are: list of (first character, the one after the last).
 
     Args:
         tokenizer: `subwords.Subwords`, whose pieces are the words of scripts without spaces
         text: a string
     """
-    places = []
+    spans = []
     for chunk in re.finditer(r"\S+", text):
         begins = [chunk.start()]
         if WITHOUT_SPACES.search(chunk[0]):
-            tokens, spans = tokenizer.spans(chunk[0])
+            tokens, piece_spans = tokenizer.spans(chunk[0])
             inner_begins = set()
-            for (begin, _), starts_word in zip(spans, tokenizer.word_starts[tokens]):
+            for (begin, _), starts_word in zip(piece_spans, tokenizer.word_starts[tokens]):
                 if starts_word and begin:
                     inner_begins.add(chunk.start() + begin)
             begins += sorted(inner_begins)
-        places += zip(begins, [*begins[1:], chunk.end()])
-    return places
+        spans += zip(begins, [*begins[1:], chunk.end()])
+    return spans

@@ -48,8 +48,8 @@ class Counts:
     def __init__(self, examples):
         self.size = len(examples)
         self.parts = []
-        for place in range(len(examples[0])):
-            texts = [example[place].lower() for example in examples]
+        for column in range(len(examples[0])):
+            texts = [example[column].lower() for example in examples]
             for settings in (WORD_NGRAMS, LETTER_NGRAMS):
                 vectorizer = CountVectorizer(lowercase=False, **settings)
                 with contextlib.suppress(ValueError):  # no text has a word
@@ -282,8 +282,8 @@ def main():
         kept = {}
         for name, indices in labelled.files.items():
             if len(indices):
-                places = indices - len(labelled.train)
-                kept[name] = outputs[BAG_OF_WORDS][places].tolist()
+                rows_of_rest = indices - len(labelled.train)
+                kept[name] = outputs[BAG_OF_WORDS][rows_of_rest].tolist()
         save_json(asdict(Yardsticks(rows, kept)), args.dest)
 
 

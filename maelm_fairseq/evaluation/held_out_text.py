@@ -6,7 +6,7 @@ How well it predicts tokens, and how well it finds the second halves of lines.
 import torch
 
 from ..base.errors import UsageError
-from ..base.words import word_places
+from ..base.words import word_spans
 
 SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
 LINE_TOKENS = 96  # at most, of a line
@@ -55,7 +55,7 @@ def found_halves(model, lines):
     """
     halves = []
     for line in lines:
-        begins = [begin for begin, _ in word_places(model.tokenizer, line)]
+        begins = [begin for begin, _ in word_spans(model.tokenizer, line)]
         if len(begins) >= LEAST_WORDS and len(halves) < HALVED_LINES:
             middle = begins[len(begins) // 2]
             halves.append((line[:middle].strip(), line[middle:].strip()))

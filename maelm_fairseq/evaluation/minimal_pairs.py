@@ -25,10 +25,10 @@ def decide(model, pairs):
     texts = [*pairs.good, *pairs.bad]
     most = model.model.max_positions() - 2
     _, sizes = model.tokenizer.encode_lines(texts)
-    for place, text, size in zip(2 * pairs.places, texts, sizes):
+    for location, text, size in zip(2 * pairs.locations, texts, sizes):
         if not 0 < size <= most:
             fault = f"{text[:80]!r} has {size} tokens, expected 1 to {most}"
-            raise UsageError(f"{place}: {fault}; change it or leave the pair out")
+            raise UsageError(f"{location}: {fault}; change it or leave the pair out")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
         fault = "the model's bits are no numbers: its training diverged"
@@ -78,16 +78,16 @@ def interval(decisions, groups):
     whole: paradigms are drawn with all their pairs. Otherwise, pairs are drawn within groups.
     """
     rng = np.random.default_rng(1)
-    names, places = np.unique(groups, return_inverse=True)
+    names, group_numbers = np.unique(groups, return_inverse=True)
     if is_over_paradigms(groups):
-        right = np.bincount(places, decisions)
-        sizes = np.bincount(places)
+        right = np.bincount(group_numbers, decisions)
+        sizes = np.bincount(group_numbers)
         draws = rng.integers(len(names), size=(BOOTSTRAP_DRAWS, len(names)))
         drawn = right[draws].sum(1) / sizes[draws].sum(1)
     else:
         drawn = np.zeros(BOOTSTRAP_DRAWS)
-        for place in range(len(names)):
-            values = decisions[places == place]
+        for number in range(len(names)):
+            values = decisions[group_numbers == number]
             draws = (rng.integers(len(values), size=len(values)) for _ in range(BOOTSTRAP_DRAWS))
             drawn += [values[rows].sum() / len(decisions) for rows in draws]
     return tuple(100 * np.quantile(drawn, [0.025, 0.975]))

@@ -25,7 +25,7 @@ class Pairs:
 
     name: str  # of the file or folder, without an ending
     digest: str  # SHA-256
-    places: list  # N strings: FILE, line NUMBER
+    locations: list  # N strings: FILE, line NUMBER
     good: list  # N strings
     bad: list  # N strings
     groups: np.ndarray  # (N,) strings; "" without groups
@@ -66,8 +66,8 @@ def read_pairs(path):
         files = [path]
         digest = sha256(path)
     rows = [row for file in files for row in read_pair_file(file)]
-    places, good, bad, groups = map(list, zip(*rows))
-    return Pairs(name, digest, places, good, bad, np.array(groups))
+    locations, good, bad, groups = map(list, zip(*rows))
+    return Pairs(name, digest, locations, good, bad, np.array(groups))
 
 
 def is_json_lines(path):
@@ -88,7 +88,7 @@ def json_lines_files(folder):
 
 
 def read_pair_file(path):
-    """The pairs of one file: a list of (place, good, bad, group)."""
+    """The pairs of one file: a list of (location, good, bad, group)."""
     if is_json_lines(path):
         rows = list(read_json_lines(path))
         expected = "an object with a pair on each line"
@@ -102,29 +102,29 @@ def read_pair_file(path):
 
 
 def read_json_lines(path):
-    """Yields (place, good, bad, group) of each line that is not blank."""
+    """Yields (location, good, bad, group) of each line that is not blank."""
     names = list(BlimpPair.__dataclass_fields__)
     fix = f"expected an object with {', '.join(names)}, all of them text; correct the line"
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        place = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         try:
-            pair = parse_json(line, BlimpPair, place)
+            pair = parse_json(line, BlimpPair, location)
         except UsageError as error:
             raise UsageError(f"{error}; {fix}") from None
         for name, text in vars(pair).items():
             if not text.strip():
-                raise UsageError(f"{place}: {name}: found no text; {fix}")
+                raise UsageError(f"{location}: {name}: found no text; {fix}")
         good, bad, term, paradigm = (text.strip() for text in vars(pair).values())
-        yield place, good, bad, f"{term}/{paradigm}"
+        yield location, good, bad, f"{term}/{paradigm}"
 
 
 def read_pair_table(path):
-    """Yields (place, good, bad, group) of each line after the header that is not empty."""
+    """Yields (location, good, bad, group) of each line after the header that is not empty."""
     for number, line in read_lines(path):
         cells = line.split("\t")
-        place = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         if number == 1:
             header = cells
             has_columns = set(PAIR_COLUMNS) <= set(header)
@@ -134,9 +134,9 @@ def read_pair_table(path):
         elif line:
             if len(cells) != len(header):
                 fault = f"found {len(cells)} columns, expected {len(header)}"
-                raise UsageError(f"{place}: {fault}; correct the line")
+                raise UsageError(f"{location}: {fault}; correct the line")
             row = dict(zip(header, map(str.strip, cells)))
             if not row["good"] or not row["bad"]:
                 fault = "found an empty cell, expected two sentences"
-                raise UsageError(f"{place}: {fault}; correct the line, or remove it")
-            yield place, row["good"], row["bad"], row.get(GROUP, "")
+                raise UsageError(f"{location}: {fault}; correct the line, or remove it")
+            yield location, row["good"], row["bad"], row.get(GROUP, "")

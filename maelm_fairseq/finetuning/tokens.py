@@ -60,7 +60,7 @@ class TokensTask(LabelledTask):
     def make_dataset(self, path, split, sentences):
         tokens = []
         targets = []
-        places = []  # the index of the sentence of each sequence of tokens
+        sentence_of = []  # the index of the sentence of each sequence of tokens
         if is_test(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
@@ -71,7 +71,7 @@ class TokensTask(LabelledTask):
                 labels = labels[len(starts) :]
                 tokens.append(joined)
                 targets.append(target)
-                places.append(i)
+                sentence_of.append(i)
         words = sum(len(sentence.words) for sentence in sentences)
         text = f"{path}: {len(sentences):,} sentences of {words:,} words"
         more_parts = len(tokens) - len(sentences)
@@ -85,15 +85,15 @@ class TokensTask(LabelledTask):
             if not sentences[0].tags:
                 names = []
             text += "; it has tags, and is scored in the end" if names else "; no tags"
-        more = dict(places=places, sentences=sentences)
+        more = dict(sentence_of=sentence_of, sentences=sentences)
         return LabelledDataset(self, split, tokens, targets, text, names, **more)
 
     def labels_of(self, sentence, path, split):
         """The indices of the labels of the words of a sentence; 0 in a test file."""
         if is_test(split):
             return [0] * len(sentence.words)
-        places = zip(sentence.tags, sentence.lines)
-        return [self.label_index(tag, path, line) for tag, line in places]
+        tagged_lines = zip(sentence.tags, sentence.lines)
+        return [self.label_index(tag, path, line) for tag, line in tagged_lines]
 
     def has_entities(self):
         """Whether labels are of entities, as B-PER and I-PER."""
@@ -131,7 +131,7 @@ class TokensTask(LabelledTask):
 
     def tagged(self, dataset, answers):
         """Yields each completely answered sentence: `tagged_files.Sentence`, predicted tags."""
-        for i, parts in itertools.groupby(sorted(answers), key=dataset.places.__getitem__):
+        for i, parts in itertools.groupby(sorted(answers), key=dataset.sentence_of.__getitem__):
             indices = flat(answers[part] for part in parts)
             if len(indices) == len(dataset.sentences[i].words):
                 yield dataset.sentences[i], [self.state.labels[index] for index in indices]

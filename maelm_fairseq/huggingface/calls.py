@@ -67,11 +67,11 @@ class Export:
             batch, real = self.encode(*columns, side=side, return_offsets_mapping=True)
             all_places = batch["offset_mapping"].tolist()
             rows = zip(calls["texts"], batch["input_ids"], all_places, real, calls["tokens"])
-            for texts, row, places, is_real, expected in rows:
+            for texts, row, spans, is_real, expected in rows:
                 what = f"tokens of {texts}, padded on the {side}"
                 self.expect(what, row[is_real].tolist(), expected)
                 if len(texts) == 1 and calls["trims"]:
-                    parts = [texts[0][begin:end] for begin, end in places]
+                    parts = [texts[0][begin:end] for begin, end in spans]
                     trimmed = [part.strip() or part for part in parts]
                     self.expect(f"places of tokens of {texts}", parts, trimmed)
             self.check_outputs(calls, batch, real, side)
@@ -141,24 +141,24 @@ class Export:
         tag = TokenClassificationPipeline(model=self.model, tokenizer=self.tokenizer)
         for tagged in calls["short"]:
             text = " ".join(word for word, _ in tagged)
-            places = []
+            spans = []
             for word, _ in tagged:
-                begin = places[-1][1] + 1 if places else 0
-                places.append((begin, begin + len(word)))
+                begin = spans[-1][1] + 1 if spans else 0
+                spans.append((begin, begin + len(word)))
             groups = tag(text, aggregation_strategy="first", ignore_labels=[])
-            told_apart = self.told_apart(text, places)
+            told_apart = self.told_apart(text, spans)
             if all(told_apart):
                 ends = {end for group in groups for end in (group["start"], group["end"])}
-                within_words = sorted(ends.difference(*places))
+                within_words = sorted(ends.difference(*spans))
                 self.expect(f"ends of groups within words of {text!r}", within_words, [])
-            for (begin, _), (word, label), is_whole in zip(places, tagged, told_apart):
+            for (begin, _), (word, label), is_whole in zip(spans, tagged, told_apart):
                 if is_whole:
                     around = [group for group in groups if group["start"] <= begin < group["end"]]
                     groups = [group["entity_group"] for group in around]
                     expected_group = label[2:] if label[:2] in ("B-", "I-") else label
                     self.expect(f"group of {word!r} in {text!r}", groups, [expected_group])
 
-    def told_apart(self, text, places):
+    def told_apart(self, text, spans):
         """Whether the pipeline keeps each word at these places whole.
 
         It begins a new word at an unknown token, and at a token that starts where the word does.
@@ -168,11 +168,11 @@ class Export:
         encoded = self.tokenizer(text, return_offsets_mapping=True)
         tokens = list(zip(encoded["input_ids"], encoded["offset_mapping"]))[1:-1]
         whole = []
-        for begin, end in places:
-            of_word = [(token, place) for token, place in tokens if begin <= place[0] < end]
+        for begin, end in spans:
+            of_word = [(token, span) for token, span in tokens if begin <= span[0] < end]
             (_, first_place), *others = of_word
             others_continue = all(
-                token != self.tokenizer.unk_token_id and place[0] > begin for token, place in others
+                token != self.tokenizer.unk_token_id and span[0] > begin for token, span in others
             )
             whole.append(first_place[0] == begin and others_continue)
         return whole
@@ -185,19 +185,19 @@ class Export:
         for question, context, expected in calls["answers"]:
             batch, _ = self.encode([question], [context], return_offsets_mapping=True)
             output = self.run(batch)
-            places = batch["offset_mapping"][0].tolist()
+            spans = batch["offset_mapping"][0].tolist()
             start = output.start_logits[0].log_softmax(-1)
             end = output.end_logits[0].log_softmax(-1)
             inside = []  # the tokens of the context
             for i, part in enumerate(batch.sequence_ids(0)):
-                if part == 1 and context[slice(*places[i])].strip():
+                if part == 1 and context[slice(*spans[i])].strip():
                     inside.append(i)
             spans = []
             for i in inside:
                 ends = [j for j in inside if 0 <= j - i < calls["longest"]]
                 spans += [(float(start[i] + end[j]), i, j) for j in ends]
             score, first, last = max(spans, default=(float("-inf"), 0, 0))
-            answer = context[places[first][0] : places[last][1]].strip()
+            answer = context[spans[first][0] : spans[last][1]].strip()
             if calls["may_be_empty"] and float(start[0] + end[0]) > score:
                 answer = ""
             self.expect(f"answer to {question!r} in {context!r}", answer, expected)

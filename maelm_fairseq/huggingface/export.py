@@ -147,7 +147,7 @@ def _check_same(dest, folder):
     """
     different = []
     for name in sorted((_files(dest) | _files(folder)) - {CARD}):
-        paths = [os.path.join(place, name) for place in (dest, folder)]
+        paths = [os.path.join(parent, name) for parent in (dest, folder)]
         if not all(map(os.path.isfile, paths)) or not filecmp.cmp(*paths, shallow=False):
             different.append(name)
     if different:
@@ -160,8 +160,8 @@ def _check_same(dest, folder):
 def _files(folder):
     """The paths of all files in a folder, relative to it: set."""
     paths = set()
-    for place, _, names in os.walk(folder):
-        paths.update(os.path.relpath(os.path.join(place, name), folder) for name in names)
+    for parent, _, names in os.walk(folder):
+        paths.update(os.path.relpath(os.path.join(parent, name), folder) for name in names)
     return paths
 
 

@@ -72,12 +72,12 @@ def score(hub_model, texts, within_words, truncate):
     for size, end in zip(sizes, sizes.cumsum()):
         part = tokens[end - size : end].tolist()
         rows.append(torch.tensor(sequence([part], limit)[0]))
-    places_by_shape = places_to_score(hub_model, rows, within_words)
+    positions_by_shape = positions_to_score(hub_model, rows, within_words)
     bits = torch.zeros(len(rows), dtype=torch.float64)
     total = sum(len(row) - 2 for row in rows)
     bar = tqdm(desc="score", total=total, unit=" tokens", leave=False, disable=None)
-    for (T, M), places in places_by_shape.items():  # equally long: no batch has padding
-        for batch in torch.tensor(places).split(max(1, encoding.BATCH_TOKENS // T)):
+    for (T, M), positions in positions_by_shape.items():  # equally long: no batch has padding
+        for batch in torch.tensor(positions).split(max(1, encoding.BATCH_TOKENS // T)):
             bar.update(len(batch))
             indices, first = batch[:, 0], batch[:, 1:]
             tokens = torch.stack([rows[index] for index in indices]).to(hub_model.device)
@@ -91,18 +91,18 @@ def score(hub_model, texts, within_words, truncate):
     return scores[0] if isinstance(texts, str) else scores
 
 
-def places_to_score(hub_model, rows, within_words):
+def positions_to_score(hub_model, rows, within_words):
     """Where to put masks in texts (T_i,), so that each token is once the first one masked.
 
     Returns: {(T, M): [(index of the text of T tokens, first of the M tokens to mask)]}
     """
     starts = word_starts(hub_model.dictionary) if within_words else None
-    places = {}
+    positions = {}
     for index, row in enumerate(rows):
         check_length(hub_model, len(row), f"text {index + 1} of {len(rows)}")
         for first in range(1, len(row) - 1):
             end = first + 1
             while within_words and end < len(row) - 1 and not starts[row[end]]:
                 end += 1
-            places.setdefault((len(row), end - first), []).append((index, first))
-    return places
+            positions.setdefault((len(row), end - first), []).append((index, first))
+    return positions

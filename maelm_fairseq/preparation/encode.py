@@ -101,7 +101,7 @@ def classifier(tokenizer):
     return entry_of_line
 
 
-def place(document, held_out, documents):
+def split_of(document, held_out, documents):
     """The split to which a document belongs, and its number there.
 
     Of all `documents`, `held_out` are for "valid", at even intervals.
@@ -235,7 +235,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         queue = ChunkQueue(workers, vocabulary)
 
         def shard_of(document):
-            where, number = place(document, *held_out) if held_out else (split, document)
+            where, number = split_of(document, *held_out) if held_out else (split, document)
             return out.get(number % shards) if where == split else None
 
         try:

@@ -47,32 +47,32 @@ def usable(sentences):
 
 
 def balanced(candidates, name):
-    """Yields (words, place, whether to corrupt) of (words, places).
+    """Yields (words, index, whether to corrupt) of (words, indices of words that can be changed).
 
-    Every second one, in the order of their hashes, is to be corrupted. Those without places are
-    left out. Each probe has an order of its own, by its name.
+    Every second one, in the order of their hashes, is to be corrupted. Those without indices
+    are left out. Each probe has an order of its own, by its name.
     """
     hashed = []
-    for words, places in candidates:
-        if places:
-            hashed.append((stable_number(name, *words), words, places))
-    for rank, (number, words, places) in enumerate(sorted(hashed)):
-        yield words, places[number % len(places)], rank % 2 == 1
+    for words, indices in candidates:
+        if indices:
+            hashed.append((stable_number(name, *words), words, indices))
+    for rank, (number, words, indices) in enumerate(sorted(hashed)):
+        yield words, indices[number % len(indices)], rank % 2 == 1
 
 
 def bigram_shift(sentences):
     """Yields (sentence, label); in a corrupted one two adjacent words are swapped."""
     candidates = []
     for words in usable(sentences):
-        places = []
+        indices = []
         for i, (word, following) in enumerate(zip(words, words[1:])):
             can_be_swapped = is_plain(word) and is_plain(following) and word != following
             if i > 0 and can_be_swapped:
-                places.append(i)
-        candidates.append((words, places))
-    for words, place, corrupt in balanced(candidates, "bigram_shift"):
+                indices.append(i)
+        candidates.append((words, indices))
+    for words, index, corrupt in balanced(candidates, "bigram_shift"):
         if corrupt:
-            words = [*words[:place], words[place + 1], words[place], *words[place + 2 :]]
+            words = [*words[:index], words[index + 1], words[index], *words[index + 2 :]]
         yield " ".join(words), LABELS[corrupt]
 
 
@@ -84,15 +84,15 @@ def replaced_word(sentences):
     """
     candidates = []
     for words in usable(sentences):
-        places = [i for i, word in enumerate(words) if i > 0 and is_plain(word)]
-        candidates.append((words, places))
-    pool = [words[place] for words, places in candidates for place in places]
-    for words, place, corrupt in balanced(candidates, "replaced_word"):
+        indices = [i for i, word in enumerate(words) if i > 0 and is_plain(word)]
+        candidates.append((words, indices))
+    pool = [words[index] for words, indices in candidates for index in indices]
+    for words, index, corrupt in balanced(candidates, "replaced_word"):
         if corrupt:
             start = stable_number("new word", *words) % len(pool)
             others = (pool[(start + i) % len(pool)] for i in range(len(pool)))
-            new = next(word for word in others if word != words[place])
-            words = [*words[:place], new, *words[place + 1 :]]
+            new = next(word for word in others if word != words[index])
+            words = [*words[:index], new, *words[index + 1 :]]
         yield " ".join(words), LABELS[corrupt]
 
 
@@ -129,11 +129,11 @@ def agreement(sentences):
     for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
-            places = [i for i, form in forms.items() if form]
+            indices = [i for i, form in forms.items() if form]
             has_room = len(examples) < most or rule is other_article
-            if places and has_room:
-                place = places[stable_number(*words) % len(places)]
-                examples.append((words, [*words[:place], forms[place], *words[place + 1 :]]))
+            if indices and has_room:
+                index = indices[stable_number(*words) % len(indices)]
+                examples.append((words, [*words[:index], forms[index], *words[index + 1 :]]))
                 break
     all_pairs = chain.from_iterable(pairs.values())
     for pair in islice(all_pairs, AGREEMENT_PAIRS):

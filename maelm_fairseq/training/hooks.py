@@ -151,16 +151,16 @@ def extend_training(program):
     process.patience = vars(program.should_stop_early)
 
 
-def replace(place, function, name=None):
+def replace(owner, function, name=None):
     """Replaces a function of a module or class.
 
     Args:
-        place: the module or class
+        owner: the module or class
         function: the new one; its first argument is the original
         name: of the original, by default that of the new one
     """
     name = name or function.__name__
-    original = getattr(place, name)
+    original = getattr(owner, name)
 
     @functools.wraps(original)
     def replacement(*args, **kwargs):
@@ -168,4 +168,4 @@ def replace(place, function, name=None):
 
     # fairseq keeps the state of a run in attributes of some functions; it has none of this run yet.
     vars(replacement).clear()
-    setattr(place, name, replacement)
+    setattr(owner, name, replacement)
