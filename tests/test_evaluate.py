@@ -15,6 +15,7 @@ from conftest import documents, refuses, script
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation import program as evaluate_program
@@ -306,6 +307,22 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     refused("evaluation.md: exists already; remove it or choose another --dest", "--dest", tmp_path)
     swapped = ["--names", "mae_lm-1", "mlm-1", "mae_lm-2", "mlm-2"]
     refused("with different options: checkpoint or vocabulary differs", *swapped)
+
+
+def test_an_encoder_that_was_fine_tuned_on_a_task_is_not_evaluated_on_it(
+    evaluated, refused, tmp_path
+):
+    folder, arguments, _ = evaluated
+    checkpoint = tmp_path / "tuned.pt"
+    state = reading.read_file(arguments[1])
+    train_file = sha256(folder / "labelled/kind/train.tsv")
+    state["task_state"] = {**state["task_state"], "train_file": train_file}
+    torch.save(state, checkpoint)
+    others = [folder / f"{name}.pt" for name in MODELS[1:]]
+    changed = ["--checkpoint", checkpoint, *others, "--dest", tmp_path / "out"]
+    fault = "tuned.pt: it was fine-tuned on .*kind/train.tsv, which it would be evaluated on; give"
+    refused(fault, *changed)
+    assert not list(tmp_path.glob("out/*.npz"))
 
 
 def test_damaged_records_are_refused(evaluated, refused):

@@ -257,20 +257,30 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
 
 
 @pytest.mark.parametrize("encoder, bag, both, expected", [
-    ([81.0, 79.0, 10.0], 78.0, 78.5, "highest on dev.tsv: the encoder"),
+    ([84.0, 82.0, 10.0], 78.0, 78.5, "highest on dev.tsv: the encoder"),
+    ([81.0, 79.0, 10.0], 78.0, 78.5,
+     "highest on dev.tsv: the encoder, not clearly ahead of the bag of words"),
     ([60.0], 78.0, 77.0, "highest on dev.tsv: bag of words; "
                          "recipes/label_texts.py, without --checkpoint, labels new "),
-    ([60.0], 78.0, 79.0, f"highest on dev.tsv: {TOGETHER}; "
+    ([77.0], 78.0, 77.0, "highest on dev.tsv: bag of words, not clearly ahead of the encoder; "),
+    ([60.0], 78.0, 82.0, f"highest on dev.tsv: {TOGETHER}; "
                          "recipes/label_texts.py labels new texts with both"),
+    ([60.0], 78.0, 79.0,
+     f"highest on dev.tsv: {TOGETHER}, not clearly ahead of the bag of words; "),
 ])  # fmt: skip
 def test_the_highest_score_is_named(encoder, bag, both, expected):
+    leads = [{"lead": np.median(encoder) - bag}, {"lead": both - bag}]
+    for lead in leads:
+        lead["lead_error"] = 1.0
     results = [
-        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, "model.pt"),
+        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, "model.pt", **leads[0]),
         finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"),
         finetune_results.Result("a", "dev.tsv", "accuracy", [bag], 1.0, "bag of words"),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER, **leads[1]),
     ]
-    assert finetune_results.highest(results).startswith(expected)
+    found = finetune_results.highest(results)
+    assert found.startswith(expected)
+    assert ("not clearly" in found) == ("not clearly" in expected)
 
 
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):

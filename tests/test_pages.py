@@ -171,6 +171,9 @@ def write_labelled(place):
     (place / "minimal_pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\n")
     (place / "new_pairs.txt").write_text("kan lo\tlo kan\n")
     labelled.blimp(place / "blimp")
+    (place / "questions").mkdir()
+    rows = [f"{label}\twhat is {label} {number} ?" for label in "abc" for number in range(9)]
+    (place / "questions.tsv").write_text("\n".join(["label\tsentence", *rows]) + "\n")
     labelled.pairs(place / "glue_data/RTE", score=False)
     for task in ["glue_data/my_task", "substitutes/trec"]:
         labelled.sentences(place / task)

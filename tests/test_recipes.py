@@ -268,9 +268,9 @@ def test_first_updates_say_how_long_the_others_take(monkeypatch, caplog):
     for update in range(101, 201):
         run.report(update, 1101)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == "update 101 of 1,101 is made"
-    assert lines[1] == "update 110 of 1,101: 2 seconds an update, 0:33:02 left"
-    assert lines[2] == "update 125 of 1,101: 2 seconds an update, 0:32:32 left"
+    assert lines[0] == "update 101 of 1,101 done"
+    assert lines[1] == "update 110 of 1,101: 2 seconds per update, 0:33:02 left"
+    assert lines[2] == "update 125 of 1,101: 2 seconds per update, 0:32:32 left"
     assert len(lines) == 3
 
 

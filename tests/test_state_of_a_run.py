@@ -40,7 +40,7 @@ def test_a_second_job_of_a_sweep_knows_nothing_of_the_first(data, tmp_path):
     sweep.append(f"checkpoint.save_dir={','.join(map(str, jobs))}")
     sweep.append("+common.tensorboard_logdir=${checkpoint.save_dir}/tb")
     printed = succeed("fairseq-hydra-train", *config, *sweep, cwd=tmp_path)
-    assert printed.count("update 1 of 2 is made") == len(jobs)
+    assert printed.count("update 1 of 2 done") == len(jobs)
     for job in jobs:
         assert updates(job) == 2
         assert (job / "checkpoint_best.pt").exists()

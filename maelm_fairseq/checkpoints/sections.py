@@ -42,6 +42,8 @@ def for_fairseq(state, path):
     sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
     kept = {key: state[key] for key in KEYS if key in state}
     kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
+    optimization = cfg.get("optimization")
+    kept["max_update"] = optimization.get("max_update") if isinstance(optimization, dict) else None
     kept["components"] = {part: name_in(cfg.get(part)) for part in COMPONENTS}
     return kept
 

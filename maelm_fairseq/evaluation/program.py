@@ -36,6 +36,7 @@ from ..base.errors import MissingFileError, UsageError
 from ..base.files import atomic_write, check_absent
 from ..base.locks import one_at_a_time
 from ..base.opening import opened
+from ..base.provenance import sha256
 from ..base.typed_values import shown
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
@@ -196,9 +197,14 @@ def plain_name(what, name):
     return name
 
 
+def labelled_folder(args):
+    """The folder of the tasks: the user's, or where they are fetched to."""
+    return args.labelled or os.path.join(args.dest, "labelled")
+
+
 def load_tasks(args):
     """The `probe_tasks.Task` of each name, fetched if need be."""
-    folder = args.labelled or os.path.join(args.dest, "labelled")
+    folder = labelled_folder(args)
     if args.tasks and not args.labelled:
         command = [sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]
         if subprocess.run(command).returncode:
@@ -272,6 +278,7 @@ def evaluate(args):
                 "--pairs needs a pretrained one"
             )
     tasks = load_tasks(args)
+    check_not_trained_on(models, args)
     records = {name: Records(record_file(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
@@ -291,6 +298,24 @@ def evaluate(args):
             arrays = {PAIRS_FEATURE: decide(models[name].model, pairs), GROUPS_KEY: pairs.groups}
             records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(yardsticks.values()))
+
+
+def check_not_trained_on(models, args):
+    """Refuses encoders, {name: `features.Encoder`}, that were fine-tuned on examples of a task.
+
+    Their features know these examples' labels, and would score too high.
+    """
+    files = {}
+    for task in args.tasks:
+        path = find_file(os.path.join(labelled_folder(args), task), "train", SENTENCE_FILES)
+        files[sha256(path)] = path
+    for encoder in models.values():
+        path = files.get(encoder.train_file)
+        if path:
+            raise UsageError(
+                f"--checkpoint {encoder.checkpoint}: it was fine-tuned on {path}, which it would "
+                "be evaluated on; give a pretrained model, or leave that task out"
+            )
 
 
 def score_in_words(record, task, feature):
@@ -327,7 +352,18 @@ def write_tables(args, tasks, records, yardsticks):
         interval = f"{low:+.2f} to {high:+.2f}"
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
+    on_embeddings = [task.name for task in tasks if any(chose_embeddings(records, task.name))]
+    if on_embeddings:
+        print(
+            f"{', '.join(on_embeddings)}: a probe read the embeddings, below all layers; tables of "
+            "the last layer and of <s> compare what the layers have learned"
+        )
     print(f"tables: {path}")
+
+
+def chose_embeddings(records, task):
+    """Whether the training folds chose layer 0 for each encoder: list of bool."""
+    return [bool((record.arrays[f"{task}/mean/layers"] == 0).any()) for record in records]
 
 
 def check_dest(dest):

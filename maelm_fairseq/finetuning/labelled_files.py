@@ -43,7 +43,7 @@ def find_file(folder, split, names, required=True):
         return path
     if not required:
         return None
-    found = "a file" if os.path.lexists(folder) else "no such folder"
+    found = "a file; give the folder that has it" if os.path.lexists(folder) else "no such folder"
     if os.path.isdir(folder):
         found = ", ".join(sorted(os.listdir(folder))) or "nothing"
     raise MissingFileError(f"--labelled {folder}: expected {' or '.join(possible)}, found: {found}")

@@ -144,6 +144,8 @@ def model_card(name, facts, config, data, suffix, description=None):
         filled["pretrained_positions"] = (
             f" In pretraining, it read at most {length}: later positions are untrained."
         )
+    if suffix == SEQUENCE_CLASSIFICATION and facts.labels:
+        filled["usage"] += "\nlabel = model.config.id2label[int(logits.argmax())]"
     if facts.texts == 2:
         filled["example"] = '"one text", "and another"'
     filled["usage"] = Template(filled["usage"]).substitute(filled)
@@ -191,6 +193,11 @@ def training(facts, data):
     if facts.validated is not None:
         metric = options.best_checkpoint_metric
         lines.append(f"Validation {metric}: {facts.validated}{validation_condition(facts)}")
+    if facts.dev_scores:
+        scores = [f"{metric} {value:.2f}" for metric, value in facts.dev_scores.items()]
+        lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")
+    if facts.labels:
+        lines.append(f"Labels: {', '.join(facts.labels)}")
     return lines
 
 

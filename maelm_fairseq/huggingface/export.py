@@ -210,6 +210,9 @@ def main():
     summary = f"{args.dest}, {exported.class_name} with config, tokenizer and model card"
     if exported.left_out:
         summary += f"; left out: {', '.join(exported.left_out)}"
+        is_stock = not exported.class_name.startswith(weights.CODE.family)
+        if is_stock and "lm_head" in exported.left_out:
+            summary += " (to fill masks, export with --format code)"
     if exported.was_there:
         print(f"the same already: {summary}; nothing was changed")
     else:

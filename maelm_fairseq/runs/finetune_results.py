@@ -38,6 +38,9 @@ class Result:
     start: str  # a checkpoint, "scratch", or the name of a predictor without an encoder
     settings: str = ""
     note: str = ""  # for the reader
+    # Points more than the bag of words, paired by examples, and their standard error.
+    lead: float = math.nan
+    lead_error: float = math.nan
 
     @property
     def bounded(self):
@@ -122,7 +125,7 @@ def still_rises(curves, error):
 
 
 def highest(results):
-    """A line about which predictor has the highest score on the dev file.
+    """A line about which predictor has the highest score on the dev file, and whether clearly so.
 
     Args:
         results: list of `Result`, the encoder's first; their first metric counts
@@ -130,7 +133,17 @@ def highest(results):
     comparable = [result for result in results if result.metric == results[0].metric]
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
     name = "the encoder" if best is comparable[0] else best.start
-    return f"highest on {best.file_name}: {name}{LABELLING.get(name, '')}"
+    clearly = ""
+    if best.start == BAG_OF_WORDS and not is_clear(comparable[0]):
+        clearly = ", not clearly ahead of the encoder"
+    elif best.start != BAG_OF_WORDS and not is_clear(best):
+        clearly = ", not clearly ahead of the bag of words"
+    return f"highest on {best.file_name}: {name}{clearly}{LABELLING.get(name, '')}"
+
+
+def is_clear(result):
+    """Whether a predictor differs from the bag of words by two standard errors or more."""
+    return abs(result.lead) >= 2 * result.lead_error
 
 
 # The table --------------------------------------------------------------------------------------

@@ -107,25 +107,34 @@ class Measurement:
             encoder: list of Results of the encoder on the same files
             answered: {split: answers of the encoder's reported model}
         """
-        reported = {
-            (result.file_name, result.metric): np.median(result.bounded) for result in encoder
-        }
         others = self.answers(found)
-        errors = {}
-        for split in others:
-            errors[split] = self.error_of_difference(split, answered[split], others[split])
+        votes = {split: self.votes(split, answered, others) for split in others}
+        settings = f"{encoder[0].settings} {self.name}"
+        of_both = [self.result(score, settings) for score in self.together(votes)]
+        bags = {}
+        for score in found.scores:
+            if score.predictor == BAG_OF_WORDS:
+                bags[score.file, score.metric] = score.value
+        for results, answers in [(encoder, answered), (of_both, votes)]:
+            for result in results:
+                if (result.file_name, result.metric) not in bags:
+                    continue
+                split = self.split_of_file[result.file_name]
+                bag = bags[result.file_name, result.metric]
+                errors = self.error_of_difference(split, answers[split], others[split])
+                result.lead = float(np.median(result.bounded)) - bag
+                result.lead_error = errors[result.metric]
         results = []
+        leads = {(result.file_name, result.metric): result for result in encoder}
         for score in found.scores:
             note = ""
             if score.predictor == BAG_OF_WORDS:
-                difference = reported[score.file, score.metric] - score.value
-                error = errors[self.split_of_file[score.file]][score.metric]
-                note = f" (difference {difference:+.2f} ± {error:.2f})"
+                result = leads[score.file, score.metric]
+                note = f" (difference {result.lead:+.2f} ± {result.lead_error:.2f})"
             results.append(self.result(score, self.name, note))
-        settings = f"{encoder[0].settings} {self.name}"
-        for score in self.together(answered, others):
-            results.append(self.result(score, settings))
-        return results
+        for result in of_both:
+            result.note = f" (difference {result.lead:+.2f} ± {result.lead_error:.2f})"
+        return results + of_both
 
     def answers(self, found):
         """The outputs of the bag of words as answers of the task.
@@ -153,29 +162,30 @@ class Measurement:
             note=note,
         )
 
-    def together(self, answered, others):
-        """The scores of the encoder and the bag of words together.
+    def votes(self, split, answered, others):
+        """What the encoder and the bag of words answer together: {index of an example: outputs}.
 
         Args:
             answered: of the encoder, {split: {index of an example: outputs}}
             others: of the bag of words, likewise
-        Returns: list of `votes.Score`
         """
         spreads = []
         for answers in (answered, others):
             spreads.append(spread(outputs_of_examples(answers["valid"], others["valid"])))
+        indices = [*others[split]]
+        encoder = outputs_of_examples(answered[split], indices)
+        bag_of_words = outputs_of_examples(others[split], indices)
+        return dict(zip(indices, together(encoder, bag_of_words, spreads).tolist()))
+
+    def together(self, votes):
+        """The scores of `votes`, {split: votes}: list of `votes.Score`."""
         together_scores = []
         for name, split in self.split_of_file.items():
-            if split not in others:
+            if split not in votes:
                 continue
-            indices = [*others[split]]
-            encoder = outputs_of_examples(answered[split], indices)
-            bag_of_words = outputs_of_examples(others[split], indices)
-            outputs = together(encoder, bag_of_words, spreads).tolist()
-            dataset = self.task.datasets[split]
-            scores = partial(scores_of_examples, self.task, dataset, dict(zip(indices, outputs)))
-            errors = standard_errors(scores, indices, MOST_JACKKNIFE_GROUPS)
-            for metric, value in scores(indices).items():
+            scores = partial(scores_of_examples, self.task, self.task.datasets[split], votes[split])
+            errors = standard_errors(scores, [*votes[split]], MOST_JACKKNIFE_GROUPS)
+            for metric, value in scores([*votes[split]]).items():
                 together_scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
         return together_scores
 

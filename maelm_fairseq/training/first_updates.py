@@ -34,10 +34,10 @@ class FirstUpdates:
         self.reported.add(count)
         name = f"update {update:,} of {last:,}" if last else f"update {update:,}"
         if not count:
-            logger.info(f"{name} is made")
+            logger.info(f"{name} done")
             return
         seconds = (now - first_end) / count
-        line = f"{name}: {seconds:.2g} seconds an update"
+        line = f"{name}: {seconds:.2g} seconds per update"
         if last:
             left = datetime.timedelta(seconds=int(seconds * (last - update)))
             line += f", {left} left"

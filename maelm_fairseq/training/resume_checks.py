@@ -3,6 +3,7 @@
 This is checked before fairseq takes anything from it.
 """
 
+import logging
 from argparse import Namespace
 
 import torch
@@ -24,6 +25,8 @@ from ..distributed import from_all_processes
 from ..number_units import STANDARDISED
 from ..state_dicts import HEAD_PREFIX, fit_parts
 from ..vocabulary import FINGERPRINT
+
+logger = logging.getLogger(__name__)
 
 
 def check_run(state, trainer, path, starts_anew):
@@ -58,9 +61,19 @@ def check_run(state, trainer, path, starts_anew):
         fit_parts(state["model"], own_weights)
     else:
         compare_configurations(saved, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
+        report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], own_state, path)
     checked_weights(state["model"], own_weights, path)
+
+
+def report_new_schedule(before, now, path):
+    """Says if the checkpoint of a path was made by a run with another --max-update than now."""
+    if isinstance(before, int) and before and before != now:
+        logger.warning(
+            f"{path}: saved by a run with --max-update {before}, which is {now} now; the learning "
+            "rate follows the new schedule"
+        )
 
 
 def check_history(history, path, starts_anew):
