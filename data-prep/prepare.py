@@ -31,7 +31,7 @@ from maelm_fairseq.preparation.records import MANIFEST, Manifest, Options, by_op
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
-WRITTEN = (
+OUTPUT_ENDINGS = (
     ".bin",
     ".idx",
     ".model",
@@ -45,7 +45,7 @@ WRITTEN = (
 # 160 GB.
 VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
 # The options for training a SentencePiece model.
-OF_TRAINING = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")
+TRAINING_OPTIONS = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")
 
 
 def parse_args():
@@ -58,7 +58,7 @@ def parse_args():
             f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one"
         )
     if args.vocabulary:
-        for option in by_option({name: getattr(args, name) or None for name in OF_TRAINING}):
+        for option in by_option({name: getattr(args, name) or None for name in TRAINING_OPTIONS}):
             parser.error(
                 f"{option} is for training a model, but --vocabulary gives a trained one; leave one"
                 " out"
@@ -124,7 +124,7 @@ def claim(dest, manifest):
     """
     path = os.path.join(dest, MANIFEST)
     names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
-    foreign = sorted(name for name in names if name.endswith(WRITTEN))
+    foreign = sorted(name for name in names if name.endswith(OUTPUT_ENDINGS))
     # The manifest is looked for after the files: a process that started at the same time may have
     # written them, but it writes the manifest first.
     if not os.path.exists(path):
@@ -246,7 +246,7 @@ def make_manifest(args, tokenizer):
         if not args.vocab_size:
             size = sum(map(os.path.getsize, args.train))
             args.vocab_size = max(n for least, n in VOCAB_SIZES.items() if least <= size)
-        vocabulary_options = {name: getattr(args, name) for name in OF_TRAINING}
+        vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
     options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
     train_files = list(map(file_sample, args.train))
     return Manifest(FORMAT, train_files, list(map(file_sample, args.valid)), options)

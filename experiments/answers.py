@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
 from maelm_fairseq.data.cooccurrence import count_neighbours, embeddings
-from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
-from maelm_fairseq.task import SAMPLE
+from maelm_fairseq.finetuning.prediction import load_task, make_task, predict_split
+from maelm_fairseq.task import MAX_COUNTED_TOKENS
 from maelm_fairseq.vocabulary import read_vocabulary
 
 SPLITS = ["valid", "test"]
@@ -27,7 +27,7 @@ def answers_of_encoder(checkpoint, folder, data):
     task, model = load_task(str(checkpoint), labelled=str(folder), data=str(data))
     outputs = []
     for split in SPLITS:
-        answers = predict(task, model, split)
+        answers = predict_split(task, model, split)
         outputs += [answers[index] for index in sorted(answers)]
     return np.array(outputs, np.float32).reshape(len(outputs), -1)
 
@@ -36,7 +36,8 @@ def word_vectors(data, width):
     """Vectors of the vocabulary, from co-occurrence in the pretraining text: float32 (N, C)."""
     task = make_task("mae_lm", data=str(data), tokens_per_sample=TOKENS)
     vocabulary = len(task.source_dictionary)
-    pairs, counts = count_neighbours(task.read_split("train").sample(SAMPLE), vocabulary)
+    blocks = task.read_split("train").sample(MAX_COUNTED_TOKENS)
+    pairs, counts = count_neighbours(blocks, vocabulary)
     return embeddings(pairs, counts, vocabulary, width, deviation=1.0).numpy()
 
 

@@ -59,7 +59,7 @@ HELD_OUT_TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # for pilots
 PARTS_OF_FINE_TUNING = 10  # of a run of fine-tuning; ranks are measured at the end of each
 ROUNDS = 8  # of timings
-PART = 5  # updates in a part of a timing
+UPDATES_PER_TIMING = 5  # updates in a part of a timing
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
@@ -197,7 +197,8 @@ def seconds_of_update(arm, run):
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "train.log")
         command = ["fairseq-train", run / "data", *options_of_arm(f"{arm}-1")]
-        command += ["--max-update", 5 * PART, "--log-interval", PART, "--log-file", log]
+        command += ["--max-update", 5 * UPDATES_PER_TIMING, "--log-file", log]
+        command += ["--log-interval", UPDATES_PER_TIMING]
         command += ["--no-save", "--disable-validation"]
         command += ["--encoder-mask-fade-updates", 0]  # as it is for most of a run
         command += ["--user-dir", RECIPES.parent / "maelm_fairseq", "--save-dir", folder]

@@ -5,7 +5,7 @@ from scipy import stats
 
 from maelm_fairseq.evaluation.report import markdown
 from page_arms import ARM_TITLES, MLMS
-from page_tests import LEAST_SEEDS, WITHOUT_TREC, points_with_interval, tested
+from page_tests import MIN_SEEDS, WITHOUT_TREC, points_with_interval, tested
 
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 MAIN_CLAIM_WITHOUT_TREC = "The same without the questions of trec and trec_fine"
@@ -113,7 +113,7 @@ def verdict(values, is_rank=True):
         return n, text, "described"
     low, high = stats.t.interval(0.95, n - 1, mean, error)
     text = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}) {unit}"
-    if n < LEAST_SEEDS:
+    if n < MIN_SEEDS:
         return n, text, "described"
     if low > 0:
         return n, text, "shown"

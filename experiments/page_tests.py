@@ -14,7 +14,7 @@ from results import PRIMARY_SCORE
 
 EQUIVALENCE_MARGIN = 1.0  # points within which two arms are equivalent
 EQUIVALENT = f"equivalent within {EQUIVALENCE_MARGIN:g} point (90% interval)"
-LEAST_SEEDS = 4  # seeds that a test needs; fewer are described
+MIN_SEEDS = 4  # seeds that a test needs; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}. The first test is the primary one, the
 # others are corrected (Holm).
 TESTED = {
@@ -126,7 +126,7 @@ def paired_differences(results, pairs, tasks, feature, layer):
         if len(seeds) > 1:
             result = stats.ttest_rel(first_values[seeds], second_values[seeds])
             low, high = result.confidence_interval(0.95)
-        if len(seeds) >= LEAST_SEEDS:
+        if len(seeds) >= MIN_SEEDS:
             p = result.pvalue
             if (first, second) in EQUIVALENCE:
                 equivalent = equivalence(*result.confidence_interval(0.9))

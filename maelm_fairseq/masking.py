@@ -16,7 +16,7 @@ from .base.errors import UsageError
 from .base.ranges import OVER_0, UNDER_1
 from .base.settings import setting, validate
 from .base.subwords import MASK, UNKNOWN
-from .vocabulary import word_starts
+from .vocabulary import dictionary_word_starts
 
 NO_POSITION = -1  # what padding has for a position
 # Independent streams of random numbers: how many positions are selected, and which.
@@ -205,7 +205,7 @@ class Masking:
         self.ends_of_kinds = end_of_unchanged, end_of_random, end_of_random + masks
         self.mask_token = dictionary.index(MASK)
         self.text_tokens = range(dictionary.nspecial, len(dictionary))  # `<mask>` is among them
-        self.word_starts = word_starts(dictionary) if settings.mask_whole_words else None
+        self.word_starts = dictionary_word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
     def __call__(self, tokens: np.ndarray, epoch: int, index: int) -> MaskedBlock:

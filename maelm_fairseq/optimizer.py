@@ -21,7 +21,7 @@ from .engine import (
 
 TORCH_ADAMW = "torch_adamw"  # its name in fairseq
 FLOAT32_WEIGHTS = "float32_weights"  # in the state of the optimizer
-SHARE = "share_of_lr"  # in its groups of weights
+LR_SHARE_KEY = "share_of_lr"  # in its groups of weights
 
 
 @dataclass
@@ -74,7 +74,7 @@ def groups_by_rate(weights, decay):
     groups = []
     for depth in sorted({weight.param_group for weight in weights}):
         of_depth = [weight for weight in weights if weight.param_group == depth]
-        groups.append({"params": of_depth, SHARE: decay**depth})
+        groups.append({"params": of_depth, LR_SHARE_KEY: decay**depth})
     return groups
 
 
@@ -100,7 +100,7 @@ class TorchAdamW(FairseqAdam):
 
     def set_lr(self, lr):
         for group in self.param_groups:
-            group["lr"] = lr * group.get(SHARE, 1.0)
+            group["lr"] = lr * group.get(LR_SHARE_KEY, 1.0)
 
     @property
     def optimizer_config(self):
@@ -139,11 +139,11 @@ class TorchAdamW(FairseqAdam):
                 shapes = f"found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}"
                 raise UsageError(f"{FLOAT32_WEIGHTS}: {shapes}")
             weight.data.copy_(saved)
-        shares = [group.get(SHARE, 1.0) for group in self.param_groups]
+        shares = [group.get(LR_SHARE_KEY, 1.0) for group in self.param_groups]
         options = {**self.optimizer_config, **(optimizer_overrides or {})}
         super().load_state_dict(state_dict, options)
         for group, share in zip(self.param_groups, shares):
-            group[SHARE] = share
+            group[LR_SHARE_KEY] = share
 
     def zero_grad(self):
         self._optimizer.zero_grad()

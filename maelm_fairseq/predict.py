@@ -43,7 +43,7 @@ def check_table(path):
         raise UsageError(f"--dest {path}: it is written as plain text; choose a name without .gz")
 
 
-def check_texts(path):
+def check_text_file(path):
     """Refuses a file of texts that is not there, before any work; a pipe can be opened only once.
 
     Raises:
@@ -127,7 +127,7 @@ def header(prediction, texts_of_a_line):
 def main():
     args = parse_args()
     check_table(args.dest)
-    check_texts(args.texts)
+    check_text_file(args.texts)
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)
     model.to("cuda" if torch.cuda.is_available() else "cpu")

@@ -35,7 +35,7 @@ from .vocabulary import checked_dictionary, load_dictionary
 
 logger = logging.getLogger(__name__)
 
-SAMPLE = 20_000_000  # tokens of the training text that are counted
+MAX_COUNTED_TOKENS = 20_000_000  # tokens of the training text that are counted
 # Standard deviation of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, this value gave the
 # lowest loss.
 EMBEDDING_DEVIATION = 0.06
@@ -179,11 +179,11 @@ class MaeLmTask(TokenTask):
                 f"must be at most {vocabulary}, the symbols of dict.txt"
             )
         text = self.read_split(self.cfg.train_subset)
-        pairs, counts = count_neighbours(text.sample(SAMPLE), vocabulary)
+        pairs, counts = count_neighbours(text.sample(MAX_COUNTED_TOKENS), vocabulary)
         vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
         # Those that another machine computes may differ in the last bits.
         vectors = from_first_process(vectors)
-        frequencies = torch.from_numpy(text.counts(SAMPLE) + 1).double()
+        frequencies = torch.from_numpy(text.counts(MAX_COUNTED_TOKENS) + 1).double()
         filled = vectors.any(dim=1)
         with torch.no_grad():
             model.embed_tokens.weight[filled] = vectors[filled]
@@ -253,7 +253,7 @@ class MaeLmTask(TokenTask):
 
         Each token is counted once more than it occurs in training; of long texts, a part is read.
         """
-        train_counts = train.counts(SAMPLE) + 1
+        train_counts = train.counts(MAX_COUNTED_TOKENS) + 1
         valid_counts = valid.counts(1_000_000)
         token_bits = np.log2(train_counts.sum() / train_counts)
         bits = float(valid_counts @ token_bits / valid_counts.sum())

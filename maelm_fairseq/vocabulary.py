@@ -87,7 +87,7 @@ def checked_dictionary(folder):
     return load_dictionary(folder)
 
 
-def word_starts(dictionary):
+def dictionary_word_starts(dictionary):
     """Which symbols begin a word, as `words.word_starts` says: bool (N,).
 
     Special symbols are words of their own; after them, a word begins, too.

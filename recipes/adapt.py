@@ -48,7 +48,7 @@ from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.further_options import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
-from maelm_fairseq.training.run_options import check_texts
+from maelm_fairseq.training.run_options import check_no_interpolation
 from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
@@ -175,7 +175,7 @@ def check_folders(args):
     """Refuses a destination that fairseq would misread, and a model that cannot be exported."""
     from maelm_fairseq.huggingface.tokenizer import write_tokenizer  # of the extra `huggingface`
 
-    check_texts(argparse.Namespace(dest=args.dest))
+    check_no_interpolation(argparse.Namespace(dest=args.dest))
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(folder, read_subwords(args.model), 1)
 

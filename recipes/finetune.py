@@ -18,13 +18,13 @@ from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run
 from maelm_fairseq.finetuning.jackknife import standard_errors
-from maelm_fairseq.finetuning.labelled_files import is_test
-from maelm_fairseq.finetuning.prediction import load_task, predict, task_class_of
+from maelm_fairseq.finetuning.labelled_files import is_test_split
+from maelm_fairseq.finetuning.prediction import load_task, predict_split, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
-    LEAST_VALIDATIONS,
+    MIN_VALIDATIONS,
     TABLE,
     Result,
     highest,
@@ -34,11 +34,11 @@ from maelm_fairseq.runs.finetune_results import (
     still_rises,
     write_table,
 )
-from maelm_fairseq.runs.finetune_runs import READER, Runs
+from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, Runs
 from maelm_fairseq.runs.finetune_yardsticks import Measurement
 from maelm_fairseq.runs.jobs import Jobs
 
-PATIENCE = 60  # seconds that the bag of words may always take
+MIN_BAG_SECONDS = 60  # seconds that the bag of words may always take
 # What users call this program for a task, by fairseq's name of the task.
 SCRIPTS = {
     "mae_lm_sentences": "finetune_glue.sh",
@@ -79,7 +79,7 @@ def finetune(runs, settings):
     results, answers = report_best(runs, chosen, best, records)
     if runs.task.has_bag_of_words:
         training = sum(record.seconds for record in records)
-        results += yardsticks(runs, results, answers, limit=max(PATIENCE, training))
+        results += yardsticks(runs, results, answers, limit=max(MIN_BAG_SECONDS, training))
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
@@ -97,9 +97,9 @@ def report_end(curves, result, epochs):
         result: the `Result` of these scores
         epochs: of training
     """
-    if max(map(len, curves)) < LEAST_VALIDATIONS:
+    if max(map(len, curves)) < MIN_VALIDATIONS:
         print(
-            f"whether training was finished cannot be seen from fewer than {LEAST_VALIDATIONS} "
+            f"whether training was finished cannot be seen from fewer than {MIN_VALIDATIONS} "
             f"validations; compare with more --epochs than {epochs}"
         )
     rise = still_rises(curves, result.error)
@@ -117,7 +117,7 @@ def report_best(runs, settings, best, records):
     Returns: a `Result` for each split and metric; {split: answers}
     """
     # Which files are read was logged before training, and is not logged again.
-    logging.getLogger(READER).setLevel(logging.WARNING)
+    logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
     command = runs.command
     folder = runs.parent(settings)
     checkpoint = runs.checkpoint_path(settings, best)
@@ -129,9 +129,9 @@ def report_best(runs, settings, best, records):
         if split == "train":
             continue
         name = runs.file_name(split)
-        answers[split] = predict(task, model, split)
+        answers[split] = predict_split(task, model, split)
         dataset = task.datasets[split]
-        if is_test(split) or (split == "valid" and task.predicts_dev):
+        if is_test_split(split) or (split == "valid" and task.predicts_dev):
             file_name, text = task.prediction_file(dataset, answers[split], command.name)
             write_file(os.path.join(folder, file_name), text, f"predictions for {name}")
         if not dataset.metrics:
@@ -191,8 +191,8 @@ def main():
     import sklearn  # noqa: F401  fails now if it is missing: reports need it after training
 
     logging.disable(logging.NOTSET)
-    logging.getLogger(READER).setLevel(logging.INFO)
-    logging.getLogger(READER).addHandler(logging.StreamHandler(sys.stdout))
+    logging.getLogger(FILE_LOGGER).setLevel(logging.INFO)
+    logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
     task_name, words = script_and_options(SCRIPTS)
     runs, settings = begin(task_name, words)
     runs.jobs.listen()

@@ -24,13 +24,13 @@ from maelm_fairseq.evaluation.votes import answer, spread, together
 from maelm_fairseq.predict import (
     check_head,
     check_table,
-    check_texts,
+    check_text_file,
     chunks_of_file,
     score_text,
     text_columns,
 )
 
-LEAST_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
+MIN_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
 
 
 def outputs_of_encoder(model, texts, classes):
@@ -45,7 +45,7 @@ def outputs_of_encoder(model, texts, classes):
     probabilities = []
     for prediction in predictions:
         probabilities.append([prediction[name] for name in classes])
-    return np.log(np.maximum(probabilities, LEAST_PROBABILITY))
+    return np.log(np.maximum(probabilities, MIN_PROBABILITY))
 
 
 def check_outputs(model, labelled, checkpoint):
@@ -118,7 +118,7 @@ def parse_args():
 def main():
     args = parse_args()
     check_table(args.dest)
-    check_texts(args.texts)
+    check_text_file(args.texts)
     labelled = Labelled(args.labelled, args.regression)
     model = None
     if args.checkpoint:

@@ -30,7 +30,7 @@ from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.base.utf8 import half_character
 from maelm_fairseq.runs import show_progress
-from maelm_fairseq.runs.gpu_memory import UNSET
+from maelm_fairseq.runs.gpu_memory import BATCH_SIZE_PLACEHOLDER
 from maelm_fairseq.training.reporting import reporter
 
 EPILOG = (
@@ -238,8 +238,8 @@ def fitting_batch(cfg, args, extra, sequences):
         return None
     asked = copy.deepcopy(cfg)
     del asked["common"]["user_dir"], asked["common"]["tensorboard_logdir"]  # not known yet
-    asked["dataset"]["batch_size"] = UNSET
-    asked["optimization"]["update_freq"] = [UNSET]
+    asked["dataset"]["batch_size"] = BATCH_SIZE_PLACEHOLDER
+    asked["optimization"]["update_freq"] = [BATCH_SIZE_PLACEHOLDER]
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
     words = [str(sequences), args.data, *fairseq_options(asked), *extra]
     done = subprocess.run([*program, *words], capture_output=True, text=True)

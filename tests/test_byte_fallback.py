@@ -9,9 +9,9 @@ import pytest
 from conftest import documents, script, text_of
 from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.finetuning.squad import span_of
-from maelm_fairseq.finetuning.squad_files import Answer, Question
+from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
-from maelm_fairseq.vocabulary import load_dictionary, read_vocabulary, word_starts
+from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary, read_vocabulary
 from test_huggingface_tokenizer import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -89,7 +89,7 @@ def test_what_touches_a_mask_begins_no_word(tokenizer, after):
 
 def test_the_bytes_of_a_character_begin_no_word(tokenizer):
     """Except the first byte of a Chinese character, since no space separates it from others."""
-    starts = word_starts(load_dictionary(os.path.dirname(tokenizer.path)))
+    starts = dictionary_word_starts(load_dictionary(os.path.dirname(tokenizer.path)))
     beginning = [name for name in BYTES if starts[tokenizer.symbols.index(name)]]
     assert beginning == [f"<0x{byte:02X}>" for byte in [*range(0xE3, 0xEA), 0xEF]]
     line = "kan \u00c7a na\u00efve \U0001f600 \u6f22\u5b57 lo ?"
@@ -110,5 +110,5 @@ def test_the_bytes_of_a_character_stand_for_it_together(tokenizer):
     covered = [text[begin:end] for begin, end in zip(pieces.begins, pieces.ends)]
     assert "".join(covered) == "kan\u6f22\u5b57losh"
     assert covered.count("") >= 4
-    (first, last) = span_of(Answer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
+    (first, last) = span_of(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
     assert text[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"

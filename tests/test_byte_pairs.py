@@ -28,14 +28,14 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.subwords import MASK, SPECIAL, word_sequences
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning.squad import span_of
-from maelm_fairseq.finetuning.squad_files import Answer, Question
+from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, write_tokenizer
 from maelm_fairseq.masking import Masking, MaskSettings
-from maelm_fairseq.vocabulary import load_dictionary, word_starts
+from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary
 from test_huggingface_tokenizer import text
 
 WORDS = ["cytokine", "kanlo", "gr\u00f6\u00dfe", "kanlo"]
@@ -109,7 +109,7 @@ def test_words_begin_at_spaces_and_lines(roberta):
         block += [*tokenizer.encode(line), 2]
     block = np.array(block)
     masking = Masking(MaskSettings(mask_prob=0.5, mask_whole_words=True), dictionary, 1)
-    starts = word_starts(dictionary)[block]
+    starts = dictionary_word_starts(dictionary)[block]
     starts[1:] |= np.isin(block[:-1], [0, 2])
     words = np.split(np.arange(1, len(block)), np.flatnonzero(starts[2:]) + 1)
     spelled = [tokenizer.decode(block[word].tolist()).strip() for word in words]
@@ -301,7 +301,7 @@ def test_fine_tuning_reads_it(roberta):
     assert [tokenizer.symbols[tokens[start]][0] for start in starts] == ["\u0120"] * 3
     context = "kan \u6f22\u5b57 losh"
     pieces = pieces_of(tokenizer, context)
-    first, last = span_of(Answer("\u6f22\u5b57", 4), Question("q", "", context, ()), pieces)
+    first, last = span_of(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", context, ()), pieces)
     assert context[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"
     words, features = roberta[2].word_features("kan lo")
     assert words == ["kan", "lo"]

@@ -48,7 +48,7 @@ def fetch(monkeypatch, tmp_path):
 
 def read_rows(folder):
     """The rows of all splits, none of which is empty."""
-    target = "score" if folder.name in fetch_labelled.RATED else "label"
+    target = "score" if folder.name in fetch_labelled.REGRESSION_TASKS else "label"
     all_rows = []
     for split in ("train", "dev", "test"):
         text = (folder / f"{split}.tsv").read_bytes().decode("utf-8")

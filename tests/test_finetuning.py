@@ -20,7 +20,7 @@ from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import jackknife, metrics, squad_files, squad_metrics
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
-from maelm_fairseq.finetuning.prediction import load_task, make_task, predict
+from maelm_fairseq.finetuning.prediction import load_task, make_task, predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.windows import pieces_of
@@ -68,11 +68,11 @@ def test_validation_logs_the_scores_and_the_checkpoint_has_them(tuned):
 
 
 def test_predictions_score_the_same(tuned):
-    """Those of `predict` from the raw file, and those of fairseq-validate."""
+    """Those of `predict_split` from the raw file, and those of fairseq-validate."""
     scores = checkpoint(tuned.run)["task_state"]["scores"]["valid"]
     model_file = tuned.run / "checkpoint_last.pt"
     task, model = load_task(model_file, labelled=tuned.files)
-    answers = predict(task, model, "valid")
+    answers = predict_split(task, model, "valid")
     assert task.scores(task.datasets["valid"], answers) == pytest.approx(scores, abs=1e-6)
     options = ["--task", tuned.task, "--criterion", tuned.task, "--labelled", tuned.files]
     options += ["--path", model_file, "--batch-size", 7, "--cpu"]

@@ -43,7 +43,7 @@ print((full - resident()) // 2**20)
 def measure(code, *arguments):
     """The number that a program prints, in an environment without settings of memory."""
     environment = dict(os.environ)
-    for name in memory.ENVIRONMENT:
+    for name in memory.MALLOC_VARIABLES:
         environment.pop(name, None)
     program = [PYTHON, "-c", HELPERS + code, *arguments]
     return int(subprocess.check_output(program, env=environment))
@@ -58,11 +58,11 @@ def test_freed_memory_is_used_again_and_returned():
 def test_left_alone(monkeypatch):
     """Nothing is set where the C library has no settings, or where the user has made them."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    for name in memory.ENVIRONMENT:
+    for name in memory.MALLOC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert not memory.keep_freed_memory()
     monkeypatch.setattr(ctypes, "CDLL", None)  # would fail
-    monkeypatch.setenv(memory.ENVIRONMENT[0], "1")
+    monkeypatch.setenv(memory.MALLOC_VARIABLES[0], "1")
     assert not memory.keep_freed_memory()
 
 

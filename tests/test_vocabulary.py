@@ -11,7 +11,12 @@ from fairseq.data import Dictionary
 from conftest import documents, refuses, text_of
 from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.preparation.encode import encode_text
-from maelm_fairseq.vocabulary import fingerprint, load_dictionary, read_vocabulary, word_starts
+from maelm_fairseq.vocabulary import (
+    dictionary_word_starts,
+    fingerprint,
+    load_dictionary,
+    read_vocabulary,
+)
 from test_huggingface_tokenizer import vocabulary
 
 
@@ -23,11 +28,11 @@ def dictionary(*symbols):
 
 
 def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():
-    starts = word_starts(dictionary("\u2581the", "cat", "\u2581", "s\u2581"))
+    starts = dictionary_word_starts(dictionary("\u2581the", "cat", "\u2581", "s\u2581"))
     assert starts.tolist() == [True] * 4 + [True, False, True, False] + [True]
     message = "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"
     with pytest.raises(ValueError, match=message):
-        word_starts(dictionary("the", "cat"))
+        dictionary_word_starts(dictionary("the", "cat"))
 
 
 def test_a_fingerprint_depends_on_symbols_and_their_order():

@@ -9,7 +9,8 @@ from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
 from .utf8 import read_text
 
 TOKENIZER_JSON = "tokenizer.json"
-PUBLISHED = "sentencepiece.bpe.model"  # the name of a SentencePiece model beside a tokenizer.json
+# The name of a SentencePiece model that is published beside a tokenizer.json.
+PUBLISHED_SENTENCEPIECE = "sentencepiece.bpe.model"
 
 
 class BytePair(Subwords):
@@ -197,8 +198,8 @@ def check_byte_level(path, model_type, file, alphabet):
         raise UsageError(
             f"{path}: found {model_type} of characters, expected byte-level BPE, as of "
             "roberta-base; if it was made from a SentencePiece model, as of xlm-roberta-base, put "
-            f"that beside it as {PUBLISHED}; WordPiece, as of BERT, cannot be used: take another "
-            "model"
+            f"that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, as of BERT, cannot be used: "
+            "take another model"
         )
     found = fault_of(file["model"], split, alphabet)
     if found:

@@ -16,7 +16,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
 DTYPE_OF_CODE = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64}
 DTYPE_OF_CODE |= {8: np.uint16, 9: np.uint32, 10: np.uint64}
-LINES = 1 << 22  # that are read at a time
+LINES_PER_READ = 1 << 22  # that are read at a time
 
 
 class LineSizes:
@@ -63,7 +63,7 @@ class LineSizes:
     def __len__(self):
         return self._lines
 
-    def read(self, first, count=LINES):
+    def read(self, first, count=LINES_PER_READ):
         """The sizes of `count` lines, or of those left: int64 (lines,)."""
         count = min(count, self._lines - first)
         return self._column(HEADER.size + 4 * first, np.int32, count)
@@ -78,7 +78,7 @@ class LineSizes:
         """
         begin = 0  # of a part, in tokens
         offsets_begin = HEADER.size + 4 * self._lines
-        for first in range(0, self._lines, LINES):
+        for first in range(0, self._lines, LINES_PER_READ):
             sizes = self.read(first)
             expected = (begin + np.cumsum(sizes) - sizes) * self.dtype.itemsize
             stored = self._column(offsets_begin + 8 * first, np.int64, len(sizes))

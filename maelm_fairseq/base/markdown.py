@@ -12,11 +12,11 @@ def table(header, rows):
             NaN are empty
     """
     lines = [header, ["---"] * len(header), *rows]
-    texts = [" | ".join(map(shown, line)) for line in lines]
+    texts = [" | ".join(map(format_cell, line)) for line in lines]
     return "".join(f"| {text} |\n" for text in texts)
 
 
-def shown(cell):
+def format_cell(cell):
     """A cell as a text.
 
     It is rounded twice, so that a tie is rounded the same way, whatever the order of its sum was.

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .errors import UsageError
 
-MOST = 2**31 - 1  # of whole numbers, where nothing smaller is known
+INT32_MAX = 2**31 - 1  # of whole numbers, where nothing smaller is known
 # The first and the last number of ranges without 0 and 1 themselves.
 OVER_0 = 1e-9
 UNDER_1 = 1 - 1e-9
@@ -14,7 +14,7 @@ class Range(NamedTuple):
     """The numbers from `least` to `most`; not-a-number is in no range."""
 
     least: float
-    most: float = MOST
+    most: float = INT32_MAX
 
     def check(self, value, name):
         """Refuses a value outside, by an error that begins with its name, such as `--seed`."""

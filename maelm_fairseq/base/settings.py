@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import field, fields
 
-from .ranges import MOST, Range
+from .ranges import INT32_MAX, Range
 
 # Variables by which fairseq takes a process for one of several, whatever its options say.
 CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
@@ -16,8 +16,8 @@ def setting(default, help, least=None, most=None):
     """
     metadata = {"help": help}
     if least is not None or most is not None:
-        least = -MOST if least is None else least
-        most = MOST if most is None else most
+        least = -INT32_MAX if least is None else least
+        most = INT32_MAX if most is None else most
         metadata["range"] = Range(least, most)
     return field(default=default, metadata=metadata)
 

@@ -45,12 +45,16 @@ def typed(expected_type, value, where):
         choices = [choice.value for choice in expected_type]
         if value in choices:
             return value
-        raise UsageError(f"{where}: found {shown(value)}, expected one of {', '.join(choices)}")
+        raise UsageError(
+            f"{where}: found {short_repr(value)}, expected one of {', '.join(choices)}"
+        )
     if type(value) is expected_type or expected_type is typing.Any:
         return value
     if expected_type is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
-    raise UsageError(f"{where}: found {shown(value)}, expected {described(expected_type, origin)}")
+    raise UsageError(
+        f"{where}: found {short_repr(value)}, expected {described(expected_type, origin)}"
+    )
 
 
 def typed_items(origin, arguments, items, where):
@@ -88,7 +92,7 @@ def described(expected_type, origin):
     return TYPE_NAMES.get(expected_type) or f"a {expected_type.__name__}"
 
 
-def shown(value):
+def short_repr(value):
     """A value as an error message can show it."""
     if isinstance(value, (str, bytes, int, float, bool, type(None))):
         text = repr(value)

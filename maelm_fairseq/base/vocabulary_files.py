@@ -2,12 +2,12 @@
 
 import os
 
-from .byte_pairs import PUBLISHED, TOKENIZER_JSON, BytePair
+from .byte_pairs import PUBLISHED_SENTENCEPIECE, TOKENIZER_JSON, BytePair
 from .errors import MissingFileError, UsageError
 from .sentence_pieces import SENTENCEPIECE, SentencePiece
 
 # The names under which vocabularies are published, best first.
-VOCABULARY_FILES = [PUBLISHED, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
+VOCABULARY_FILES = [PUBLISHED_SENTENCEPIECE, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
 
 
 def read_subwords(path, added=()):

@@ -16,8 +16,8 @@ from ..model import MaeLmModel
 from .building import as_checkpoint
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
-KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
-KEYS += ["last_optimizer_state"]
+KEPT_KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
+KEPT_KEYS += ["last_optimizer_state"]
 REGISTRIES = {
     "model": (models.MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
     "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
@@ -25,7 +25,7 @@ REGISTRIES = {
 }
 COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run: only their names are kept
 # fairseq's own for fine-tuning: it reads only numbers, names and paths.
-HARMLESS = ["sentence_prediction"]
+SAFE_FAIRSEQ_NAMES = ["sentence_prediction"]
 
 
 def for_fairseq(state, path):
@@ -40,7 +40,7 @@ def for_fairseq(state, path):
         state = as_checkpoint(state, path)
         cfg = state["cfg"]
     sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
-    kept = {key: state[key] for key in KEYS if key in state}
+    kept = {key: state[key] for key in KEPT_KEYS if key in state}
     kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
     optimization = cfg.get("optimization")
     kept["max_update"] = optimization.get("max_update") if isinstance(optimization, dict) else None
@@ -73,7 +73,7 @@ def is_fairseqs(part, name):
     """
     registry, _ = REGISTRIES[part]
     registered = registry.get(name)
-    if registered is None or name in HARMLESS:
+    if registered is None or name in SAFE_FAIRSEQ_NAMES:
         return False
     return registered.__module__.startswith("fairseq.")
 

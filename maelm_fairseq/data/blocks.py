@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.line_sizes import LINES, LineSizes, check_bytes_of_tokens
+from ..base.line_sizes import LINES_PER_READ, LineSizes, check_bytes_of_tokens
 from ..base.opening import opened
 from ..engine import _get_slice_indices_fast, indexed_dataset
 
@@ -32,7 +32,7 @@ def cut_spans(spans, block_size):
     return starts, sizes
 
 
-def line_spans(lines, block_size, break_mode, at_once=LINES):
+def line_spans(lines, block_size, break_mode, at_once=LINES_PER_READ):
     """Where fairseq's break modes cut lines, except that longer lines are not cut.
 
     Yields int64 arrays (n, 2): the first token of each block, and the one after its last.

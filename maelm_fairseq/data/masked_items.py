@@ -10,8 +10,8 @@ from ..masking import MaskedBatch
 from .batch import Batch
 from .batches import Batches, EveryItemDataset, batch_ends
 
-AT_ONCE = 1 << 14  # blocks of a sample that are read at a time
-CHECKED = 64  # blocks whose tokens are in the checksum of the data
+BLOCKS_PER_READ = 1 << 14  # blocks of a sample that are read at a time
+CHECKSUM_BLOCKS = 64  # blocks whose tokens are in the checksum of the data
 
 
 class MaskedBlockDataset(EveryItemDataset):
@@ -48,7 +48,7 @@ class MaskedBlockDataset(EveryItemDataset):
     @functools.cached_property
     def checksum(self):
         """A checksum of the sizes of all blocks, and of the tokens of some."""
-        checked = np.linspace(0, len(self) - 1, CHECKED).astype(np.int64)
+        checked = np.linspace(0, len(self) - 1, CHECKSUM_BLOCKS).astype(np.int64)
         tokens = np.concatenate([self.tokens(index) for index in checked])
         return zlib.crc32(tokens, zlib.crc32(self.sizes))
 
@@ -56,8 +56,8 @@ class MaskedBlockDataset(EveryItemDataset):
         """Yields lists of blocks without `<s>`, up to `limit` tokens from all parts of the text."""
         step = -(-int(self.sizes.sum()) // limit)
         chosen = range(0, len(self), step)
-        for start in range(0, len(chosen), AT_ONCE):
-            yield [self.tokens(index)[1:] for index in chosen[start : start + AT_ONCE]]
+        for start in range(0, len(chosen), BLOCKS_PER_READ):
+            yield [self.tokens(index)[1:] for index in chosen[start : start + BLOCKS_PER_READ]]
 
     def counts(self, limit):
         """How often each symbol but `<s>` occurs in a `sample` up to `limit` tokens: int64 (N,)."""

@@ -25,8 +25,8 @@ from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run
-from ..finetuning.jackknife import MOST_JACKKNIFE_GROUPS, standard_errors
-from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.labelled_files import find_file, is_test_split
 from ..finetuning.metrics import compute_scores
 from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
@@ -205,7 +205,7 @@ def read_training_and_scored_files(folder, regression):
     for split in SENTENCE_FILES:
         path = find_file(folder, split, SENTENCE_FILES, required=split == "valid")
         if path and split != "train":
-            table = read_sentences(path, is_test(split), form.is_regression, form)
+            table = read_sentences(path, is_test_split(split), form.is_regression, form)
             scored[os.path.basename(path)] = table
     return train, scored
 
@@ -249,7 +249,7 @@ def scores_of_file(predictor, file, metrics, targets, predicted):
         return compute_scores(metrics, targets[rows], predicted[rows])
 
     rows = list(range(len(targets)))
-    errors = standard_errors(values, rows, MOST_JACKKNIFE_GROUPS)
+    errors = standard_errors(values, rows, MAX_JACKKNIFE_GROUPS)
     scores_of_file = []
     for name, value in values(rows).items():
         scores_of_file.append(Score(predictor, file, name, value, errors[name]))

@@ -9,7 +9,7 @@ from .probes import fit, score_of_answers
 
 SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
 REPEATS = 50
-MOST_CLASSES = 10  # where there are more, they have too few examples
+MAX_CLASSES = 10  # where there are more, they have too few examples
 
 
 def has_few_shot(task):
@@ -17,7 +17,7 @@ def has_few_shot(task):
 
     It has none with too many classes, nor where more than two texts belong together.
     """
-    if len(task.labels or []) > MOST_CLASSES:
+    if len(task.labels or []) > MAX_CLASSES:
         return False
     _, sizes = np.unique(task.ids, return_counts=True)
     return sizes.max() <= 2

@@ -11,7 +11,7 @@ from ..base.words import word_spans
 SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
 LINE_TOKENS = 96  # at most, of a line
 HALVED_LINES = 1_000
-LEAST_WORDS = 8  # at least, of a line whose halves are searched for
+MIN_WORDS = 8  # at least, of a line whose halves are searched for
 
 
 def bits_per_token(model, lines, positions):
@@ -56,7 +56,7 @@ def found_halves(model, lines):
     halves = []
     for line in lines:
         begins = [begin for begin, _ in word_spans(model.tokenizer, line)]
-        if len(begins) >= LEAST_WORDS and len(halves) < HALVED_LINES:
+        if len(begins) >= MIN_WORDS and len(halves) < HALVED_LINES:
             middle = begins[len(begins) // 2]
             halves.append((line[:middle].strip(), line[middle:].strip()))
     if not halves:

@@ -13,12 +13,12 @@ from scipy import stats
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..finetuning.labelled_files import find_file, is_test
+from ..finetuning.labelled_files import find_file, is_test_split
 from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
 
 PROBE_FOLDS = 5
 # Examples, so that each training set within a training set has the class.
-MINIMUM_OF_A_CLASS = 2 * PROBE_FOLDS
+MIN_CLASS_SIZE = 2 * PROBE_FOLDS
 # Models are compared by the mean over these tasks, of all that data-prep/fetch_labelled.py fetches.
 PRIMARY_TASKS = [
     "trec",
@@ -112,10 +112,10 @@ def read_probe_task(folder, regression=False):
     for table in tables:
         rows += len(table.examples) + sum(map(len, table.skipped.values()))
     groups = {group for _, _, group in examples}
-    if len(groups) < MINIMUM_OF_A_CLASS or len(np.unique(targets)) < 2:
+    if len(groups) < MIN_CLASS_SIZE or len(np.unique(targets)) < 2:
         raise UsageError(
             f"{folder}: {len(examples)} usable examples of {rows}, expected two classes of "
-            f"{MINIMUM_OF_A_CLASS} or more, or {MINIMUM_OF_A_CLASS} different texts whose values "
+            f"{MIN_CLASS_SIZE} or more, or {MIN_CLASS_SIZE} different texts whose values "
             "differ, where texts with the same value in a column pair count as one; add examples, "
             "or name the task in --regression if its labels are numbers"
         )
@@ -136,7 +136,7 @@ def tables_with_labels(folder, regression):
             continue
         like = tables[0].form if tables else None
         is_regression = regression or (like is not None and like.is_regression)
-        table = read_sentences(path, is_test(split), is_regression, like)
+        table = read_sentences(path, is_test_split(split), is_regression, like)
         if all(example.label is None for example in table.examples):
             tqdm.write(f"{path}: no labels, or the same everywhere: left out", file=sys.stderr)
             continue
@@ -170,4 +170,4 @@ def classes_of(examples, folder):
             f"warning: {folder}: all labels are numbers: to predict values, add --regression",
             file=sys.stderr,
         )
-    return [str(label) for label in names[counts >= MINIMUM_OF_A_CLASS]]
+    return [str(label) for label in names[counts >= MIN_CLASS_SIZE]]

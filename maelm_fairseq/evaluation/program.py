@@ -37,7 +37,7 @@ from ..base.files import atomic_write, check_absent
 from ..base.locks import one_at_a_time
 from ..base.opening import opened
 from ..base.provenance import sha256
-from ..base.typed_values import shown
+from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
@@ -384,8 +384,8 @@ def check_dest(dest):
                 found = stream.readline(1000).decode("utf-8", "replace").rstrip()
             if found != expected:
                 raise UsageError(
-                    f"{path}: the first line is {shown(found)}, expected {expected!r}, as of an "
-                    "evaluation; move the file away, or choose another --dest"
+                    f"{path}: the first line is {short_repr(found)}, expected {expected!r}, which "
+                    "this program writes; move the file away, or choose another --dest"
                 )
 
 

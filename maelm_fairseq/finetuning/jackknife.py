@@ -6,7 +6,7 @@ import numpy as np
 
 # The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
 JACKKNIFE_GROUPS = 100
-MOST_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
+MAX_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
 
 
 def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):

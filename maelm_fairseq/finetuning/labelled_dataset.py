@@ -10,8 +10,9 @@ from torch.nn.utils.rnn import pad_sequence
 from ..data.batch import Batch
 from ..data.batches import EveryItemDataset
 
-IGNORED = -100  # the target of a token that has none
-POOL = 1024  # random examples that are sorted by length, so that batches have little padding
+IGNORE_INDEX = -100  # the target of a token that has none
+# Random examples that are sorted by length, so that batches have little padding.
+SORTED_POOL_SIZE = 1024
 
 
 class LabelledDataset(EveryItemDataset):
@@ -51,11 +52,11 @@ class LabelledDataset(EveryItemDataset):
             return {}
         indices, sequences, targets = zip(*samples)
         tokens = pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
-        target = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
+        target = pad_sequence(targets, batch_first=True, padding_value=IGNORE_INDEX)
         ntokens = sum(map(len, sequences))
         ntargets = target.numel()
         if not target.is_floating_point():
-            ntargets = int(target.ne(IGNORED).sum())
+            ntargets = int(target.ne(IGNORE_INDEX).sum())
         return Batch(
             id=np.array(indices),
             net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
@@ -69,5 +70,5 @@ class LabelledDataset(EveryItemDataset):
     def ordered_indices(self):
         """An order drawn from (seed, epoch), in which neighbours have a similar length."""
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-        pools = np.arange(len(self)) // POOL
+        pools = np.arange(len(self)) // SORTED_POOL_SIZE
         return order[np.lexsort((self.sizes[order], pools))]

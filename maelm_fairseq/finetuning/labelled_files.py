@@ -5,7 +5,7 @@ import os
 from ..base.errors import MissingFileError, UsageError
 
 
-def is_test(split):
+def is_test_split(split):
     """Whether a split is for the finished model: predicted, and scored once where it has labels."""
     return split.startswith("test")
 

@@ -22,7 +22,7 @@ from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.provenance import sha256
 from ..base.settings import setting
-from ..base.typed_values import shown
+from ..base.typed_values import short_repr
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
 from ..checkpoints.facts import facts_of
@@ -33,12 +33,12 @@ from ..state_dicts import HEAD_PREFIX
 from ..task import TokenTask
 from ..vocabulary import read_vocabulary
 from .jackknife import JACKKNIFE_GROUPS
-from .labelled_dataset import IGNORED
-from .labelled_files import find_file, is_test
+from .labelled_dataset import IGNORE_INDEX
+from .labelled_files import find_file, is_test_split
 
 logger = logging.getLogger(__name__)
 
-FEW = 10  # examples of a label that the log points out
+RARE_LABEL_COUNT = 10  # examples of a label that the log points out
 SCORES_ENTRY = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
 # Options of the model; the last two say how ranks are measured.
 OPTIONS_OF_CHECKPOINT = [*ENCODER_OPTIONS, "share_decoder_layers", "decoder_layers"]
@@ -118,7 +118,7 @@ class LabelledTask(TokenTask, ABC):
     def loss(self, output, target):
         """The loss, summed over all targets; the cross-entropy over classes in nats."""
         return F.cross_entropy(
-            output.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum"
+            output.flatten(0, -2), target.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
         )
 
     @abstractmethod
@@ -150,18 +150,18 @@ class LabelledTask(TokenTask, ABC):
         logger.info(f"{path}: {counted(labels)}")
         counts = Counter(labels)
         labels = sorted(counts)
-        few = [label for label in labels if counts[label] < FEW]
+        few = [label for label in labels if counts[label] < RARE_LABEL_COUNT]
         if few:
             names = ", ".join(label[:50] for label in few[:20])
             if len(few) > 20:
                 names += ", ..."
             logger.warning(
-                f"{path}: found labels with fewer than {FEW} examples: {names}; if these are not "
-                "labels, correct the file"
+                f"{path}: found labels with fewer than {RARE_LABEL_COUNT} examples: {names}; if "
+                "these are not labels, correct the file"
             )
         if len(labels) < 2:
             raise UsageError(
-                f"{path}: every label is {shown(labels[0])}; expected two labels or more"
+                f"{path}: every label is {short_repr(labels[0])}; expected two labels or more"
             )
         self.state.merge_state_dict({"labels": labels})
 
@@ -172,7 +172,7 @@ class LabelledTask(TokenTask, ABC):
             return labels.index(label)
         names = ", ".join(labels)[:200]
         raise UsageError(
-            f"{path}: line {line}: the label {shown(label)} is not one of the training set's, "
+            f"{path}: line {line}: the label {short_repr(label)} is not one of the training set's, "
             f"{names}; correct it"
         )
 
@@ -317,7 +317,7 @@ def counted(labels):
 
 def check_scored(split):
     """Refuses to validate on a test file."""
-    if is_test(split):
+    if is_test_split(split):
         raise UsageError(
             f"--valid-subset {split}: test files are for the finished model; the recipe scores them"
         )

@@ -70,7 +70,7 @@ def load_task(checkpoint_file, **options):
 
 
 @torch.no_grad()
-def predict(task, model, split):
+def predict_split(task, model, split):
     """Answers a split.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
 
-MAXIMUM_SKIPPED = 0.01  # of the lines of a file
+MAX_SKIPPED = 0.01  # of the lines of a file
 # The label of examples of SNLI that its authors advise to leave out, and why.
 NO_LABEL = "-"
 NO_AGREEMENT = "its annotators do not agree"
@@ -205,11 +205,11 @@ def check_usable(table, lines):
     for problem, lines_with_it in table.skipped.items():
         if problem != NO_AGREEMENT:
             skipped += len(lines_with_it)
-    if skipped > MAXIMUM_SKIPPED * lines:
+    if skipped > MAX_SKIPPED * lines:
         problem, lines_with_it = next(iter(table.skipped.items()))
         raise UsageError(
             f"{table.path}: {skipped:,} of {lines:,} lines cannot be used, as line "
-            f"{lines_with_it[0]}: {problem}; expected at most {MAXIMUM_SKIPPED:.0%}; "
+            f"{lines_with_it[0]}: {problem}; expected at most {MAX_SKIPPED:.0%}; "
             "correct the file"
         )
     if not table.examples:

@@ -11,10 +11,10 @@ from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
 from ..number_units import STANDARDISED, units
 from . import glue
-from .jackknife import MOST_JACKKNIFE_GROUPS
+from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
-from .labelled_files import is_test
+from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig, counted
 from .metrics import compute_scores, report_of_classes
 from .sentence_files import SENTENCE_FILES, Form, are_values, read_sentences
@@ -43,7 +43,7 @@ class SentencesTask(LabelledTask):
     head = "sentences"
     needed_state = ("form",)
     has_bag_of_words = True
-    jackknife_groups = MOST_JACKKNIFE_GROUPS
+    jackknife_groups = MAX_JACKKNIFE_GROUPS
     defaults = staticmethod(glue.defaults_of)
 
     @property
@@ -54,7 +54,7 @@ class SentencesTask(LabelledTask):
         if split == "train":
             return read_sentences(path, regression=self.cfg.regression)
         form = Form(*self.state.form)
-        return read_sentences(path, is_test(split), form.is_regression, form)
+        return read_sentences(path, is_test_split(split), form.is_regression, form)
 
     def prepare(self, path, table):
         self.state.merge_state_dict({"labels": None, "form": list(table.form)})
@@ -104,7 +104,7 @@ class SentencesTask(LabelledTask):
     def labels_text(self, labels, split):
         """What the log says about a list of labels, those that a split has."""
         classes = self.state.labels or []
-        if not is_test(split):
+        if not is_test_split(split):
             if classes and split.startswith("valid"):
                 return f"; {counted(labels)}"
             return ""
@@ -122,7 +122,7 @@ class SentencesTask(LabelledTask):
             return float(example.label or 0)
         if example.label is None:
             return 0
-        if is_test(split) and example.label not in self.state.labels:
+        if is_test_split(split) and example.label not in self.state.labels:
             return UNKNOWN_LABEL
         return self.label_index(example.label, path, example.line)
 

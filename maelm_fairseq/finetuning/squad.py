@@ -11,13 +11,13 @@ from ..engine import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
-from .labelled_files import is_test
+from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .settings import Settings, defaults
 from .squad_files import SQUAD_FILES, read_questions
 from .squad_metrics import exact_and_f1
 from .windows import (
-    MAX_TOKENS,
+    MAX_WINDOW_TOKENS,
     Candidate,
     WindowSizes,
     best_in_window,
@@ -87,7 +87,7 @@ class SquadTask(LabelledTask):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
 
     def read(self, path, split):
-        return read_questions(path, is_test(split))
+        return read_questions(path, is_test_split(split))
 
     def prepare(self, path, questions):
         all_answered = all(question.answers for question in questions)
@@ -127,7 +127,7 @@ class SquadTask(LabelledTask):
         names = ["f1", "exact"]
         if len(kinds) == 2:
             names += ["HasAns_f1", "NoAns_f1"]
-        if is_test(split):
+        if is_test_split(split):
             if kinds == {False}:
                 names = []
             text += "; it has answers, and is scored in the end" if names else "; no answers"
@@ -137,7 +137,7 @@ class SquadTask(LabelledTask):
     def sizes_text(self, sizes, cut):
         """What the log says about sizes of windows, and how many questions are cut."""
         text = f" of up to {sizes.max_tokens} tokens"
-        if sizes.max_tokens < MAX_TOKENS:
+        if sizes.max_tokens < MAX_WINDOW_TOKENS:
             text += f", as the model has {self.positions} positions"
         if cut:
             text += f"; {cut:,} questions cut to {sizes.max_question} tokens"

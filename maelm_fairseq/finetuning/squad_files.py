@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.typed_values import shown, typed
+from ..base.typed_values import short_repr, typed
 
 SQUAD_FILES = {
     "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],
@@ -15,7 +15,7 @@ SQUAD_FILES = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class GoldAnswer:
     text: str
     answer_start: int  # its first character in the context
 
@@ -24,7 +24,7 @@ class Answer:
 class Entry:
     id: str
     question: str
-    answers: Optional[List[Answer]] = None
+    answers: Optional[List[GoldAnswer]] = None
     is_impossible: Optional[bool] = None
 
 
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     id: str
     text: str
     context: str
-    answers: Tuple[Answer, ...]  # empty if the context does not answer it
+    answers: Tuple[GoldAnswer, ...]  # empty if the context does not answer it
 
 
 def read_questions(path, is_test=False) -> List[Question]:
@@ -57,7 +57,7 @@ def read_questions(path, is_test=False) -> List[Question]:
     secret = False
     for paragraph in paragraphs:
         for qa in paragraph.qas:
-            where = f"{path}: question {shown(qa.get('id'))}"
+            where = f"{path}: question {short_repr(qa.get('id'))}"
             entry = typed(Entry, qa, where)
             if entry.answers is None:
                 if not is_test:

@@ -11,8 +11,8 @@ from ..base.subwords import word_sequences
 from ..engine import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from .labelled_criterion import LabelledCriterion
-from .labelled_dataset import IGNORED, LabelledDataset
-from .labelled_files import is_test
+from .labelled_dataset import IGNORE_INDEX, LabelledDataset
+from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 from .settings import Settings, defaults
@@ -45,7 +45,7 @@ class TokensTask(LabelledTask):
         return defaults(Settings(32, 3e-5, 1 / 10, 5), [2, 3, 5, 10], width)
 
     def read(self, path, split):
-        return read_tagged(path, is_test(split), str(self.cfg.conllu_column))
+        return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
     def prepare(self, path, sentences):
         self.keep_labels(path, flat(sentence.tags for sentence in sentences))
@@ -61,12 +61,12 @@ class TokensTask(LabelledTask):
         tokens = []
         targets = []
         sentence_of = []  # the index of the sentence of each sequence of tokens
-        if is_test(split) and not self.has_tags(sentences):
+        if is_test_split(split) and not self.has_tags(sentences):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
             labels = self.labels_of(sentence, path, split)
             for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
-                target = np.full(len(joined), IGNORED)
+                target = np.full(len(joined), IGNORE_INDEX)
                 target[starts] = labels[: len(starts)]
                 labels = labels[len(starts) :]
                 tokens.append(joined)
@@ -81,7 +81,7 @@ class TokensTask(LabelledTask):
         names = ["accuracy"]
         if self.has_entities():
             names = ["f1", "precision", "recall", "accuracy"]
-        if is_test(split):
+        if is_test_split(split):
             if not sentences[0].tags:
                 names = []
             text += "; it has tags, and is scored in the end" if names else "; no tags"
@@ -90,7 +90,7 @@ class TokensTask(LabelledTask):
 
     def labels_of(self, sentence, path, split):
         """The indices of the labels of the words of a sentence; 0 in a test file."""
-        if is_test(split):
+        if is_test_split(split):
             return [0] * len(sentence.words)
         tagged_lines = zip(sentence.tags, sentence.lines)
         return [self.label_index(tag, path, line) for tag, line in tagged_lines]
@@ -107,7 +107,7 @@ class TokensTask(LabelledTask):
     def answers(self, output, sample, dataset):
         """The index of the label of each word in a part of a sentence."""
         best = output.argmax(-1).cpu().numpy()
-        is_first_token = sample["target"].cpu().numpy() != IGNORED
+        is_first_token = sample["target"].cpu().numpy() != IGNORE_INDEX
         return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
 
     def scores(self, dataset, answers):

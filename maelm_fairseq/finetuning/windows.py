@@ -14,11 +14,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from ..base.errors import UsageError
 from ..base.subwords import EOS, sequence
 
-LONGEST = 30  # maximum tokens of an answer
+MAX_ANSWER_TOKENS = 30  # maximum tokens of an answer
 # Tokens as for BERT; fewer if the model has fewer positions.
-MAX_TOKENS = 384  # of a window
-STRIDE = 128  # from one window to the next
-MAX_QUESTION = 64
+MAX_WINDOW_TOKENS = 384  # of a window
+WINDOW_STRIDE = 128  # from one window to the next
+MAX_QUESTION_TOKENS = 64
 
 
 class Pieces(NamedTuple):
@@ -65,13 +65,13 @@ class WindowSizes:
 
     def __init__(self, positions):
         self.positions = positions
-        self.max_tokens = min(MAX_TOKENS, positions)
+        self.max_tokens = min(MAX_WINDOW_TOKENS, positions)
         if self.max_tokens < 12:
             raise UsageError(
                 f"the model has {positions} positions: too few for a question and its context"
             )
-        self.stride = min(STRIDE, self.max_tokens // 3)
-        self.max_question = min(MAX_QUESTION, self.max_tokens // 4)
+        self.stride = min(WINDOW_STRIDE, self.max_tokens // 3)
+        self.max_question = min(MAX_QUESTION_TOKENS, self.max_tokens // 4)
 
     def windows(self, question, context):
         """Yields each `Window` of a question and a context; a long question is cut.
@@ -129,10 +129,10 @@ def best_in_window(scores, window, pieces):
         return Candidate(-math.inf, 0, 0, none)
     start = np.where(blank, -math.inf, start)
     end = np.where(blank, -math.inf, end)
-    padded_end = np.pad(end, (0, LONGEST - 1), constant_values=-math.inf)
+    padded_end = np.pad(end, (0, MAX_ANSWER_TOKENS - 1), constant_values=-math.inf)
     # The scores of spans by their first piece, and by how many pieces follow it.
-    spans = start[:, None] + sliding_window_view(padded_end, LONGEST)
-    first, following = divmod(int(spans.argmax()), LONGEST)
+    spans = start[:, None] + sliding_window_view(padded_end, MAX_ANSWER_TOKENS)
+    first, following = divmod(int(spans.argmax()), MAX_ANSWER_TOKENS)
     last = first + following
     return Candidate(float(spans.max()), int(begins[first]), int(ends[last]), none)
 

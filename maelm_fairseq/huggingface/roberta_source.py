@@ -12,14 +12,14 @@ from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
 from ..base.json_files import read_json
 from ..base.opening import reading
-from ..base.typed_values import shown, typed
+from ..base.typed_values import short_repr, typed
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_file
 from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
 
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
-SIZES = {  # our names, and their names in transformers
+SIZE_NAMES = {  # our names, and their names in transformers
     "encoder_layers": "num_hidden_layers",
     "encoder_embed_dim": "hidden_size",
     "encoder_ffn_embed_dim": "intermediate_size",
@@ -30,7 +30,7 @@ OPTIONS_OF_TRANSFORMERS = {  # our name: (name in transformers, its value where 
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
     "layer_norm_eps": ("layer_norm_eps", 1e-12),
 }
-EXPECTED = {  # what our encoder computes
+REQUIRED_OPTIONS = {  # what our encoder computes
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
     "pad_token_id": 1,
@@ -42,7 +42,7 @@ EXPECTED = {  # what our encoder computes
 # <mask> is last.
 XLM_R_ROWS = (0, 1, 2, 3)
 CAMEMBERT_ROWS = (5, 1, 6, 3)
-ADAPTER = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
+PEFT_CONFIG = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
 # Weights that are left out, with a group for what is worth telling.
 UNUSED_WEIGHTS = re.compile(
     r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
@@ -84,11 +84,11 @@ def read_source(folder):
     special_rows = CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS
     weights, dropped = weights_under_our_names(path, raw, special_rows)
     cfg = vars(model_configuration(weights, {}, path))
-    sizes = {name_there: cfg[own_name] for own_name, name_there in SIZES.items()}
+    sizes = {name_there: cfg[own_name] for own_name, name_there in SIZE_NAMES.items()}
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
-    options = {name: cfg[name] for name in SIZES}
+    options = {name: cfg[name] for name in SIZE_NAMES}
     for own_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
         options[own_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
@@ -103,11 +103,11 @@ def read_source(folder):
 def _read_config(folder, path):
     """The configuration of a folder of transformers, at `path`: a dict of what RoBERTa computes."""
     if not os.path.isfile(path):
-        if os.path.isfile(os.path.join(folder, ADAPTER)):
+        if os.path.isfile(os.path.join(folder, PEFT_CONFIG)):
             raise UsageError(
-                f"{folder}: found {ADAPTER}, expected whole weights: merge the adapter first, by "
-                "merge_and_unload() and save_pretrained() of PEFT, and import the folder that it "
-                "writes"
+                f"{folder}: found {PEFT_CONFIG}, expected whole weights: merge the adapter first, "
+                "by merge_and_unload() and save_pretrained() of PEFT, and import the folder that "
+                "it writes"
             )
         hint = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
         raise MissingFileError(f"{path}: not found, expected a folder of transformers; {hint}")
@@ -116,8 +116,8 @@ def _read_config(folder, path):
     model_type = config.get("model_type")
     if model_type not in MODEL_TYPES:
         expected = " or ".join(MODEL_TYPES)
-        raise UsageError(f"{path}: model_type {shown(model_type)}, expected {expected}")
-    check_options(path, config, EXPECTED, "RoBERTa and XLM-R")
+        raise UsageError(f"{path}: model_type {short_repr(model_type)}, expected {expected}")
+    check_options(path, config, REQUIRED_OPTIONS, "RoBERTa and XLM-R")
     return config
 
 
@@ -142,9 +142,8 @@ def check_options(path, options, expected, model):
     """Refuses options whose values are not the expected ones; missing options have these."""
     for name, value in expected.items():
         if options.get(name, value) != value:
-            raise UsageError(
-                f"{path}: {name} {shown(options[name])}, expected {shown(value)}, as in {model}"
-            )
+            found = f"{path}: {name} {short_repr(options[name])}"
+            raise UsageError(f"{found}, expected {short_repr(value)}, as in {model}")
 
 
 def weights_under_our_names(path, weights, special_rows):

@@ -49,8 +49,8 @@ WITHIN_WORD = "\ufdd0"  # put where a text begins within a word
 # In a regular expression: what belongs to the character before it.
 MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
-MAXIMUM_LINES = 1000  # to check
-MAXIMUM_TIES = 0.01  # of the texts, for a Unigram model
+MAX_LINES = 1000  # to check
+MAX_TIES = 0.01  # of the texts, for a Unigram model
 
 
 def write_tokenizer(folder, subwords, max_length, for_words=False):
@@ -204,7 +204,7 @@ def sample_lines(data, splits=("train", "valid")):
     lines = []
     for split in splits:
         lines += [text for _, text in read_record(data, split).sample]
-    return lines[:MAXIMUM_LINES]
+    return lines[:MAX_LINES]
 
 
 def check_tokenizer(tokenizer, subwords, lines, for_words=False):
@@ -227,7 +227,7 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
         f"{subwords.file_name}"
     )
     is_unigram = isinstance(tokenizer.model, models.Unigram)
-    may_be_ties = is_unigram and len(differing) <= MAXIMUM_TIES * len(compared)
+    may_be_ties = is_unigram and len(differing) <= MAX_TIES * len(compared)
     if differing and not may_be_ties:
         raise UsageError(
             f"tokenizer.json: {message}; the first: {differing[0][:400]!r}; use the dict.txt and "

@@ -6,7 +6,7 @@ import tempfile
 from ..base.byte_pairs import BytePair
 from ..base.errors import UsageError
 from ..base.text_input import tokens_of
-from ..finetuning.windows import LONGEST, WindowSizes
+from ..finetuning.windows import MAX_ANSWER_TOKENS, WindowSizes
 from .calls import differences
 from .edge_cases import EDGE_CASES
 from .tokenizer import is_known_difference, sample_lines
@@ -19,8 +19,8 @@ from .weights import (
     TOKEN_CLASSIFICATION,
 )
 
-TEXTS = 8
-CALLS = {  # what they are, for the user
+TEXT_COUNT = 8
+CALL_TITLES = {  # what they are, for the user
     "texts": "texts",
     "filled": "texts with masks",
     "tagged": "lists of words",
@@ -30,7 +30,7 @@ CALLS = {  # what they are, for the user
 # The words of texts and of questions that fit into a window.
 SHORT_WORDS = 12
 QUESTION_WORDS = 4
-CANDIDATES = 3  # at a mask
+TOP_K = 3  # at a mask
 
 
 def expected_calls(model, suffix, code, lines=()):
@@ -48,9 +48,9 @@ def expected_calls(model, suffix, code, lines=()):
     for line in [*lines, *EDGE_CASES]:
         if line.split() and not is_known_difference(line):
             usable.append(line)
-    lines = usable[:TEXTS]
+    lines = usable[:TEXT_COUNT]
     words = " ".join(lines).split()
-    starts = range(0, TEXTS * SHORT_WORDS, SHORT_WORDS)
+    starts = range(0, TEXT_COUNT * SHORT_WORDS, SHORT_WORDS)
     short = [" ".join(words[i : i + SHORT_WORDS]) for i in starts]
     too_long = " ".join(words * (1 + limit // len(words)))
     texts = [[line] for line in [*lines, too_long]]
@@ -77,7 +77,7 @@ def expected_calls(model, suffix, code, lines=()):
         calls["short"] = with_tokens(model, [text for text in short if fits(model, text)])
     if suffix == QUESTION_ANSWERING:
         calls["answers"] = _answers(model, short)
-        calls["longest"] = LONGEST
+        calls["longest"] = MAX_ANSWER_TOKENS
         calls["may_be_empty"] = model.facts.may_be_empty
     return calls
 
@@ -87,7 +87,7 @@ def _filled(model, texts):
     filled = []
     for text in texts:
         if fits(model, text):
-            rows = model.fill_mask(text, topk=CANDIDATES)
+            rows = model.fill_mask(text, topk=TOP_K)
             filled.append((text, [[p for _, p in row] for row in rows]))
     return filled
 
@@ -169,7 +169,7 @@ def compare_with_transformers(folder, config, model, data, suffix):
             f"{version} answers otherwise from the export in {len(faults)} calls; the first: "
             f"{faults[0]}; please report this, with config.json and the version"
         )
-    counts = ", ".join(f"{count} {CALLS[name]}" for name, count in results["calls"].items())
+    counts = ", ".join(f"{count} {CALL_TITLES[name]}" for name, count in results["calls"].items())
     return (
         f"{version} answers as the hub does ({counts}; numbers differ by "
         f"{results['largest']:.1g} at most)"

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ..base.errors import UsageError
 from ..base.subwords import MASK, sequence
 from ..base.text_input import checked, list_of_texts
-from ..vocabulary import word_starts
+from ..vocabulary import dictionary_word_starts
 from . import encoding
 from .token_tensors import SHORTEN_OR_SPLIT, check_length, tokens_of_text
 
@@ -96,7 +96,7 @@ def positions_to_score(hub_model, rows, within_words):
 
     Returns: {(T, M): [(index of the text of T tokens, first of the M tokens to mask)]}
     """
-    starts = word_starts(hub_model.dictionary) if within_words else None
+    starts = dictionary_word_starts(hub_model.dictionary) if within_words else None
     positions = {}
     for index, row in enumerate(rows):
         check_length(hub_model, len(row), f"text {index + 1} of {len(rows)}")

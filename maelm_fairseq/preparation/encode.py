@@ -36,7 +36,7 @@ from .records import Read, SplitRecord, part
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
 SAMPLE_LENGTH = 50000  # the characters that one of them may have
-MOST_UNKNOWN = 20  # how many of the unknown characters are recorded
+MAX_UNKNOWN = 20  # how many of the unknown characters are recorded
 FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
@@ -165,7 +165,7 @@ class Shard:
         """The record, complete."""
         self.record.sha256["bin"] = self.digest.hexdigest()
         self.record.unknown = self.unknown.total()
-        self.record.most_unknown = self.unknown.most_common(MOST_UNKNOWN)
+        self.record.most_unknown = self.unknown.most_common(MAX_UNKNOWN)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
 

@@ -18,11 +18,11 @@ from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
 TABLE = "results.tsv"
 TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
 TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
-LABELLING = {  # how predictors without a model of their own label new texts
+LABELLING_HINTS = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     TOGETHER: "; recipes/label_texts.py labels new texts with both",
 }
-LEAST_VALIDATIONS = 4  # by which one sees whether a score still rises
+MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -49,12 +49,12 @@ class Result:
 
     @property
     def median(self):
-        return shown(np.median(self.bounded))
+        return format_score(np.median(self.bounded))
 
     def __str__(self):
         text = self.median if math.isnan(self.error) else f"{self.median} ± {self.error:.2f}"
         if len(self.values) > 1:
-            lowest, highest = shown(self.bounded.min()), shown(self.bounded.max())
+            lowest, highest = format_score(self.bounded.min()), format_score(self.bounded.max())
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
@@ -71,8 +71,8 @@ class Result:
             self.file_name,
             self.metric,
             self.median,
-            shown(self.bounded.min()),
-            shown(self.bounded.max()),
+            format_score(self.bounded.min()),
+            format_score(self.bounded.max()),
             f"{deviation:.2f}",
             f"{self.error:.2f}",
             str(len(self.values)),
@@ -82,7 +82,7 @@ class Result:
         ]
 
 
-def shown(number):
+def format_score(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
@@ -118,7 +118,7 @@ def still_rises(curves, error):
     """
     rises = []
     for curve in curves:
-        if len(curve) >= LEAST_VALIDATIONS:
+        if len(curve) >= MIN_VALIDATIONS:
             rises.append(curve[-1] - curve[-1 - len(curve) // 4])
     rise = float(np.median(rises)) if rises else 0.0
     return rise if rise > error else None
@@ -138,7 +138,7 @@ def highest(results):
         clearly = ", not clearly ahead of the encoder"
     elif best.start != BAG_OF_WORDS and not is_clear(best):
         clearly = ", not clearly ahead of the bag of words"
-    return f"highest on {best.file_name}: {name}{clearly}{LABELLING.get(name, '')}"
+    return f"highest on {best.file_name}: {name}{clearly}{LABELLING_HINTS.get(name, '')}"
 
 
 def is_clear(result):

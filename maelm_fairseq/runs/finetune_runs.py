@@ -16,7 +16,7 @@ from ..base.errors import UsageError
 from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
-from ..finetuning.labelled_files import is_test
+from ..finetuning.labelled_files import is_test_split
 from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.prediction import make_task
 from ..vocabulary import fingerprint
@@ -24,7 +24,7 @@ from .finetune_results import ranked
 from .show_progress import Progress, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
-READER = "maelm_fairseq.finetuning"
+FILE_LOGGER = "maelm_fairseq.finetuning"
 SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
 
 
@@ -55,7 +55,7 @@ class Runs:
         self.cfg = cfg
         self.jobs = jobs
         self.task, self.splits = read_files(command, cfg)
-        files = [self.path(split) for split in self.splits if not is_test(split)]
+        files = [self.path(split) for split in self.splits if not is_test_split(split)]
         self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
         self.checksum = self.made_from()
 
@@ -225,7 +225,7 @@ def progress(prefix, unit):
     report.unit = unit
 
     def show(line):
-        if READER in line or "Saved checkpoint" in line:
+        if FILE_LOGGER in line or "Saved checkpoint" in line:
             return
         text = report.line(line)
         if text:

@@ -20,7 +20,7 @@ from ..evaluation.votes import (
     spread,
     together,
 )
-from ..finetuning.jackknife import MOST_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
 from .finetune_results import Result, scores_of_examples
 
 PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
@@ -184,7 +184,7 @@ class Measurement:
             if split not in votes:
                 continue
             scores = partial(scores_of_examples, self.task, self.task.datasets[split], votes[split])
-            errors = standard_errors(scores, [*votes[split]], MOST_JACKKNIFE_GROUPS)
+            errors = standard_errors(scores, [*votes[split]], MAX_JACKKNIFE_GROUPS)
             for metric, value in scores([*votes[split]]).items():
                 together_scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
         return together_scores
@@ -201,7 +201,7 @@ class Measurement:
             of_bag = scores_of_examples(self.task, dataset, bag_of_words, indices)
             return {metric: of_encoder[metric] - of_bag[metric] for metric in of_encoder}
 
-        return standard_errors(difference, [*bag_of_words], MOST_JACKKNIFE_GROUPS)
+        return standard_errors(difference, [*bag_of_words], MAX_JACKKNIFE_GROUPS)
 
 
 def outputs_of_examples(answers, indices):

@@ -5,14 +5,14 @@ from ..base.command_line import shorten_argparse_errors
 from ..base.errors import UsageError
 from ..base.settings import option
 from ..engine import options
-from ..training.run_options import check_texts
+from ..training.run_options import check_no_interpolation
 
 
 def parsed(words):
     """What fairseq-train makes of options, without --user-dir: the plugin is imported already."""
     shorten_argparse_errors()
     args = options.parse_args_and_arch(options.get_training_parser(), words)
-    check_texts(args)
+    check_no_interpolation(args)
     return args
 
 

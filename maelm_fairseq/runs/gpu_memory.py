@@ -5,7 +5,7 @@
 prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that
 divides SEQUENCES, and how much memory they take; the options are those of fairseq-train. It prints
 nothing where there is no GPU, or where the user has chosen the batch: a recipe that asks gives
-UNSET for the options of the batch, and the user's options, which follow, replace it.
+BATCH_SIZE_PLACEHOLDER for the options of the batch, and the user's options, which follow, replace it.
 
 The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py
 compares it with what was measured (benchmarks/RESULTS.md).
@@ -20,8 +20,9 @@ GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
 BYTES_PER_LOGIT = 16  # a half, a float32, its log-softmax, and their gradients
 SAFETY_FACTOR = 1.25  # the measured batches were of 32 sequences only
-CONTEXT = 1.5 * GIB  # what CUDA takes
-UNSET = 999_983  # a batch size, and a number of batches in an update, that nobody asks for
+CUDA_CONTEXT_BYTES = 1.5 * GIB  # what CUDA takes
+# Stands for a batch size, and for a number of batches in an update; no user sets it.
+BATCH_SIZE_PLACEHOLDER = 999_983
 
 
 def bytes_needed(model, task, vocabulary, batch):
@@ -79,9 +80,9 @@ def choose_batch_size(cfg, vocabulary, memory, sequences):
     It is 1 if none fits, and None where the configuration of fairseq says the batch itself.
     """
     dataset = cfg.dataset
-    if dataset.batch_size != UNSET or dataset.max_tokens:
+    if dataset.batch_size != BATCH_SIZE_PLACEHOLDER or dataset.max_tokens:
         return None
-    if list(cfg.optimization.update_freq) != [UNSET]:
+    if list(cfg.optimization.update_freq) != [BATCH_SIZE_PLACEHOLDER]:
         return None
     multiple = dataset.required_batch_size_multiple
     is_power_of_two = multiple & (multiple - 1) == 0
@@ -89,7 +90,7 @@ def choose_batch_size(cfg, vocabulary, memory, sequences):
         return None
     batch = 1
     while sequences % (2 * batch) == 0:
-        if SAFETY_FACTOR * needed_at_most(cfg, vocabulary, 2 * batch) + CONTEXT > memory:
+        if SAFETY_FACTOR * needed_at_most(cfg, vocabulary, 2 * batch) + CUDA_CONTEXT_BYTES > memory:
             break
         batch *= 2
     return batch

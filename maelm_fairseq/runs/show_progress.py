@@ -17,7 +17,7 @@ SHOWN_MESSAGE = re.compile(
 ERROR_LINE = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
 # Scores and their units.
 SCORE_UNITS = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}
-USELESS = (
+HIDDEN_PHRASES = (
     "Please install tensorboardX",
     "TensorBoard",
     "could not be loaded",
@@ -44,7 +44,7 @@ class Progress(logging.Handler):
         if not record:
             return text if ERROR_LINE.match(text) else None
         level, logger, message = record.groups()
-        if logger == "py.warnings" or any(phrase in message for phrase in USELESS):
+        if logger == "py.warnings" or any(phrase in message for phrase in HIDDEN_PHRASES):
             return None
         if message.startswith("{") and logger == "train_inner":
             return self.update(json.loads(message))

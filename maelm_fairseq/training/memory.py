@@ -7,13 +7,13 @@ import os
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
 # Variables by which users set the same.
-ENVIRONMENT = ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"]
-ENVIRONMENT += ["GLIBC_TUNABLES"]
+MALLOC_VARIABLES = ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"]
+MALLOC_VARIABLES += ["GLIBC_TUNABLES"]
 # How many updates pass before kept memory is returned, which takes less than a tenth of a second.
 RETURN_INTERVAL = 500
 
 # For how many shapes of bfloat16 matrix products something is kept; the default is 1024.
-CACHES = {
+CACHE_LIMITS = {
     # PyTorch's descriptions, a quarter of a MiB each, made in microseconds.
     "LRU_CACHE_CAPACITY": "16",
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",  # oneDNN's kernels
@@ -29,7 +29,7 @@ def keep_freed_memory():
 
     Returns: whether freed memory is kept
     """
-    if any(name in os.environ for name in ENVIRONMENT):
+    if any(name in os.environ for name in MALLOC_VARIABLES):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -43,7 +43,7 @@ def limit_caches():
     To be called before the first of them. Blocks of many lengths make hundreds of shapes. Nothing
     changes where the environment sets a number.
     """
-    for name, number in CACHES.items():
+    for name, number in CACHE_LIMITS.items():
         os.environ.setdefault(name, number)
 
 

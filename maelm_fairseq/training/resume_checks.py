@@ -10,7 +10,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.settings import option
-from ..base.typed_values import shown, typed
+from ..base.typed_values import short_repr, typed
 from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
@@ -122,7 +122,7 @@ def check_task_state(saved_state, own_state, path):
 def in_words(value):
     """A value of the state of a task, for a message; of a long list its beginning."""
     if not isinstance(value, list):
-        return shown(value)
+        return short_repr(value)
     text = ", ".join(map(str, value))
     return text if len(text) <= 80 else f"{text[:80]}..."
 

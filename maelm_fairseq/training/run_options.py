@@ -23,7 +23,7 @@ AT_LEAST = {  # of options whose range fairseq does not check
     "validate_interval save_interval",
 }
 LEAST_OF_OPTION = {name: least for least, names in AT_LEAST.items() for name in names.split()}
-LARGEST = 1e300  # of numbers that need not be whole
+MAX_FLOAT = 1e300  # of numbers that need not be whole
 
 
 def trains_on_cpu(cfg):
@@ -65,7 +65,7 @@ def check_range(name, given):
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:
         if isinstance(value, float):
-            Range(LEAST_OF_OPTION.get(name, -LARGEST), LARGEST).check(value, option(name))
+            Range(LEAST_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, option(name))
         elif isinstance(value, int):
             Range(LEAST_OF_OPTION.get(name, -(2**31))).check(value, option(name))
 
@@ -91,7 +91,7 @@ def check_rates(optimization, schedule):
         )
 
 
-def check_texts(args):
+def check_no_interpolation(args):
     """Refuses texts in parsed options that fairseq's configuration would read as something else."""
     for name, value in vars(args).items():
         if isinstance(value, str) and re.search(r"\$\{|\\", value):

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def convert_namespace_to_omegaconf(original, args):
     """Refuses options that fairseq would misread; validates in one process."""
-    run_options.check_texts(args)
+    run_options.check_no_interpolation(args)
     if hasattr(args, "path"):  # of fairseq-validate, which needs batches for all of its processes
         args.distributed_world_size = 1
     return original(args)

@@ -23,7 +23,7 @@ from ..base.signals import SIGNALS, STOPPED
 
 logger = logging.getLogger(__name__)
 
-KEY = "stop_requested"  # among the logging outputs
+STOP_LOG_KEY = "stop_requested"  # among the logging outputs
 
 
 class StopRequested(Exception):
@@ -128,12 +128,12 @@ def listen(task):
         @functools.wraps(step)
         def tell(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
-            return loss, sample_size, {**logging_output, KEY: int(Process.received)}
+            return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(Process.received)}
 
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
-        if any(log.get(KEY, 0) for log in logging_outputs):
+        if any(log.get(STOP_LOG_KEY, 0) for log in logging_outputs):
             Process.agreed = True
             if not criterion.training:
                 raise StopRequested
@@ -147,7 +147,7 @@ def listen(task):
 
 def without_request(log):
     """A logging output without what `listen` has added to it."""
-    return {key: value for key, value in log.items() if key != KEY}
+    return {key: value for key, value in log.items() if key != STOP_LOG_KEY}
 
 
 def stop(update, saved, without=()):
