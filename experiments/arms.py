@@ -83,8 +83,8 @@ def arm_and_seed(name):
     match = re.fullmatch(r"(.+)-(\d+)(?:-(reset|rates))?", name)
     if not match or match[1] not in ARMS:
         raise UsageError(f"{name}: expected ARM-SEED with one of {', '.join(ARMS)}")
-    arm, seed, kind = match.groups("")
-    return arm, int(seed), kind
+    arm, seed, variant = match.groups("")
+    return arm, int(seed), variant
 
 
 def encoders():

@@ -224,17 +224,17 @@ def write_records(path, rows):
 
 def measurements_of_arm(name, run, dest):
     """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
-    arm, _, kind = arm_and_seed(name)
+    arm, _, variant = arm_and_seed(name)
     folder = run / name.removesuffix("-rates")
     model = folder / "model.pt"
     updates = updates_of(read_checkpoint(str(model)))
-    if kind == "rates":
+    if variant == "rates":
         for rate in FINE_TUNING_RATES:
             rows = scores_of_fine_tuning(model, folder / f"tuned-{rate}", run, NATURAL, rate)
             for task, feature, *rest in rows:
                 yield updates, task, f"{feature}, {rate}", *rest
         return
-    if not kind:
+    if not variant:
         for validated_at, metric, value in losses(folder / "train.log"):
             yield validated_at, HELD_OUT_TEXT, "", "", metric, value
     if "-lr" in arm:  # of these pilots, only losses are compared
@@ -248,7 +248,7 @@ def measurements_of_arm(name, run, dest):
     rows += scores_of_fine_tuning(model, folder / "tuned", run, tasks)
     rows += scores_of_probes(name, folder, run)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
-    if not kind:
+    if not variant:
         rows += ranks(model, folder / "ranks", run)
     if tracked:
         yield from scores_within_run(folder, run, updates)
@@ -317,8 +317,8 @@ def main():
         return write_records(args.dest / "seconds.csv", timings(args.run))
     if args.bag_of_words:
         return write_records(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
-    arm, seed, kind = arm_and_seed(args.name)
-    if kind == "reset":
+    arm, seed, variant = arm_and_seed(args.name)
+    if variant == "reset":
         arm += "-reset"
     rows = []
     for row in measurements_of_arm(args.name, args.run, args.dest):

@@ -93,7 +93,7 @@ class RelativePositionBias(nn.Module):
     def init_local_heads(self):
         """Makes half of the heads prefer the left or the right neighbour, alternately.
 
-        The preference is less sharp from each pair of heads to the next. The other heads attend
+        The preference weakens with each successive pair of heads. The other heads attend
         uniformly, as at BERT's initialisation: `<s>` must see the whole text.
         """
         num_buckets, heads = self.table.weight.shape
@@ -120,7 +120,7 @@ class RelativePositionBias(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of streams of rows, each of which attends to rows of its own.
+    """Multi-head attention in which each stream of rows attends to a prefix of the input.
 
     All have the same projections.
     """
@@ -191,7 +191,7 @@ class Masks(NamedTuple):
 class Transformer(nn.Module):
     """Position embeddings, LayerNorm, dropout and layers: the encoder and the decoder.
 
-    A `config.MaeLmConfig` says what they have in common, and how many buckets a bias has.
+    Settings shared by encoder and decoder come from `config.MaeLmConfig`.
     """
 
     def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):

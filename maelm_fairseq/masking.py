@@ -18,7 +18,7 @@ from .base.settings import setting, validate
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 
-NO_POSITION = -1  # what padding has for a position
+NO_POSITION = -1  # the position of padding
 # Independent streams of random numbers: how many positions are selected, and which.
 HOW_MANY = 0
 WHICH = 1
@@ -141,7 +141,7 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
-    def with_visible_masks(self, target, share, rounding, mask_token, pad):
+    def with_visible_masks(self, target, share, fraction, mask_token, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
 
         They are the first of `masked_positions`, whose order is random. They are appended to what
@@ -150,11 +150,12 @@ class MaskedBatch(NamedTuple):
         Args:
             target: (B, K)
             share: from 0 to 1
-            rounding: in [0, 1), drawn uniformly, so that the expectation of the share is exact
+            fraction: in [0, 1), drawn uniformly; added before counts are rounded down, so that the
+                expectation of the share is exact
         Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of
             different counts need
         """
-        counts, fewest, most = self._counts_of_visible_masks(share, rounding)
+        counts, fewest, most = self._counts_of_visible_masks(share, fraction)
         M = self.masked_positions.size(1)
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
@@ -178,14 +179,14 @@ class MaskedBatch(NamedTuple):
         already_visible, of_masks = target.tensor_split([target.size(1) - M], dim=1)
         return batch, torch.cat([already_visible, *split(of_masks, pad)], dim=1)
 
-    def _counts_of_visible_masks(self, share, rounding):
+    def _counts_of_visible_masks(self, share, fraction):
         """How many masks of each block the encoder sees: int64 (B, 1), the fewest, and the most."""
         masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
-        counts = (share * masks.double() + rounding).long()
+        counts = (share * masks.double() + fraction).long()
         if self.padded:
             return counts, int(counts.min()), int(counts.max())
         # Each block has M masks: no need to wait for the device.
-        count = int(share * self.masked_positions.size(1) + rounding)
+        count = int(share * self.masked_positions.size(1) + fraction)
         return counts, count, count
 
 

@@ -59,7 +59,7 @@ class MaeLmModel(BaseFairseqModel):
             self._initialize(seed)
 
     def _initialize(self, seed):
-        """Initialises each module as BERT does, from random numbers of its own.
+        """Initialises each module as BERT does, with a seed derived from the module's name.
 
         Models of one seed then agree in all modules of the same name and shape, whatever else each
         of them has: an MLM and MAE-LM start from the same encoder. A model on PyTorch's device
@@ -105,7 +105,7 @@ class MaeLmModel(BaseFairseqModel):
         return super().train(mode)
 
     def compile_layers(self, **options):
-        """Has PyTorch compile layers and language-model head, for each shape of their input.
+        """Compiles layers and language-model head with torch.compile, for each input shape.
 
         They are compiled when they are called. Weights keep their names. `options` are those of
         `torch.compile`. Training and validation, and the last batches of both, have shapes of their
@@ -192,9 +192,9 @@ class MaeLmModel(BaseFairseqModel):
     ):
         """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads.
 
-        An MLM has none of them. The visible rows are computed as in `forward_encoder`, whatever is
-        masked. The rows have the same order as in `forward_decoder`, and here, too, the last layer
-        computes only the predicted ones.
+        An MLM has no shared layers. The visible rows are computed as in `forward_encoder`, whatever
+        is masked. The rows have the same order as in `forward_decoder`, and here, too, the last
+        layer computes only the predicted ones.
 
         Args:
             tokens, positions: (B, V)
@@ -270,7 +270,7 @@ def _check_task(cfg, task):
 
 
 def drop_plain_values(weights):
-    """Removes what versions until 0.2.0 stored among the weights although it is no weight."""
+    """Removes entries that versions up to 0.2.0 stored although they are no weights."""
     for key in list(weights):
         if key == FINGERPRINT or key.endswith(".description"):
             del weights[key]

@@ -6,7 +6,7 @@ module, after fairseq or before it.
 """
 
 from . import criterion, model, optimizer, task
-from .finetuning import sentences, squad, tokens
+from .finetuning import sentences, squad, tagging
 from .training import hooks
 
 if hooks.is_command():

@@ -45,7 +45,7 @@ BATCH_OPTIONS = {"max_tokens": None, "max_sentences": None, "required_batch_size
 IGNORED_OPTIONS = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
 
 
-class TokenTask(FairseqTask):
+class MaeLmBaseTask(FairseqTask):
     """A task of one dictionary, with `<mask>`, that uses every sequence of its data.
 
     Its `cfg` is a `PrecisionConfig`.
@@ -124,7 +124,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
 
 
 @register_task("mae_lm", dataclass=MaeLmTaskConfig)
-class MaeLmTask(TokenTask):
+class MaeLmTask(MaeLmBaseTask):
     """Masked language modelling with the masks left out of the encoder.
 
     Its `cfg` is a `MaeLmTaskConfig`.
@@ -216,7 +216,7 @@ class MaeLmTask(TokenTask):
         return MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
 
     def begin_run(self, cfg, criterion):
-        """Refuses before the first update what would fail later.
+        """Refuses, before the first update, settings that would fail later.
 
         It also logs the loss that token frequencies alone would give. `cfg` is fairseq's whole
         configuration.
@@ -236,7 +236,7 @@ class MaeLmTask(TokenTask):
         if 0 < last < self.cfg.encoder_mask_fade_updates:
             logger.warning(
                 "training ends before --encoder-mask-fade-updates: "
-                "the encoder sees some masks to its end"
+                "the encoder still sees some masks when training ends"
             )
         if 0 < last < schedule.get("warmup_updates", 0):
             logger.warning(

@@ -46,7 +46,7 @@ from maelm_fairseq.huggingface.import_roberta import (
 )
 from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
-from maelm_fairseq.runs.further_options import parsed, refuse_own
+from maelm_fairseq.runs.fairseq_args import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.run_options import check_no_interpolation
 from pretrain import folder
@@ -148,7 +148,7 @@ def show_measurements(line):
 
 
 def main():
-    args, extra = parse()
+    args, fairseq_args = parse()
     dest = Path(args.dest)
     work = Path(args.dest + ".work")
     if not work.exists():
@@ -157,7 +157,7 @@ def main():
         args.pairs = read_pairs(args.pairs)
     check_folders(args)
     positions = positions_of_model(args.model)
-    check_options(args, extra, positions)
+    check_options(args, fairseq_args, positions)
     jobs = Jobs().listen()
     log = work / "adapt.log"
 
@@ -168,7 +168,7 @@ def main():
 
     work.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(work):
-        adapt(execute, args, extra, positions, dest, work)
+        adapt(execute, args, fairseq_args, positions, dest, work)
 
 
 def check_folders(args):
@@ -185,7 +185,7 @@ def positions_of_model(folder):
     return len(read_source(folder).weights["encoder.embed_positions.weight"]) - 1
 
 
-def check_options(args, extra, positions):
+def check_options(args, fairseq_args, positions):
     """Refuses options that would fail later; `positions` are those of the model."""
     extended = positions if args.extend_positions is None else args.extend_positions
     if extended < positions:
@@ -195,14 +195,14 @@ def check_options(args, extra, positions):
     options += ["--optimizer", "torch_adamw"]
     options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
     recipe = parsed(options)
-    whole = parsed([*options, *extra])
-    refuse_own(OWN_OPTIONS, recipe, whole, extra)
+    whole = parsed([*options, *fairseq_args])
+    refuse_own(OWN_OPTIONS, recipe, whole, fairseq_args)
     tokens = whole.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
 
 
-def adapt(execute, args, extra, positions, dest, work):
+def adapt(execute, args, fairseq_args, positions, dest, work):
     """Takes all steps, except those that an earlier run has completed.
 
     Args:
@@ -230,7 +230,7 @@ def adapt(execute, args, extra, positions, dest, work):
     before = measure_checkpoint(work / "before.json", imported, data, args, positions)
 
     save_dir = work / "checkpoints"
-    train_adapted(execute, args, extra, data, imported, save_dir)
+    train_adapted(execute, args, fairseq_args, data, imported, save_dir)
     best = save_dir / "checkpoint_best.pt"
     after = measure_checkpoint(work / "after.json", best, data, args, positions)
     rows = [[quantity, before[quantity], after[quantity]] for quantity in before]
@@ -272,7 +272,7 @@ def prepare(execute, args, data):
         raise
 
 
-def train_adapted(execute, args, extra, data, imported, save_dir):
+def train_adapted(execute, args, fairseq_args, data, imported, save_dir):
     """Continues the training of the imported checkpoint, or resumes it."""
     updates = args.max_update
     cfg = hub.from_pretrained(imported, data).model.cfg
@@ -284,7 +284,7 @@ def train_adapted(execute, args, extra, data, imported, save_dir):
         options += ["--gpus", args.gpus]
     recipe = [RECIPES / "pretrain.py", RECIPES / "adapt.sh"]
     folders = ["--data", data, "--save-dir", save_dir]
-    execute(sys.executable, *recipe, *folders, *options, *extra)
+    execute(sys.executable, *recipe, *folders, *options, *fairseq_args)
 
 
 def export_once(args, checkpoint, data, dest, record):

@@ -55,8 +55,8 @@ def begin(task_name, words):
         words: the arguments of the recipe
     """
     task_class = task_class_of(task_name)
-    args, further = parse(task_class, words, SCRIPTS[task_name], __doc__)
-    command = Command(task_name, task_class, args, further)
+    args, fairseq_args = parse(task_class, words, SCRIPTS[task_name], __doc__)
+    command = Command(task_name, task_class, args, fairseq_args)
     if command.name == TABLE:
         fix = "rename it, as the table of results has that name"
         raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
@@ -90,7 +90,7 @@ def finetune(runs, settings):
 
 
 def report_end(curves, result, epochs):
-    """Says whether training is finished, unless it is.
+    """Warns if the score was still rising when training ended.
 
     Args:
         curves: for each seed, its scores in equal steps of training
@@ -164,7 +164,7 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     errors = standard_errors(scores_of_indices, answers, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
-    options = " ".join([os.path.basename(runs.parent(settings)), *command.further])
+    options = " ".join([os.path.basename(runs.parent(settings)), *command.fairseq_args])
     results = []
     for metric, error in errors.items():
         values = [of_seed[metric] for of_seed in scores]

@@ -89,8 +89,8 @@ def parse(recipe, words):
     )
     add("--batch-size", type=within(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
-    args, extra = parser.parse_known_args(words)
-    return args, [word for word in extra if word != "--"]
+    args, fairseq_args = parser.parse_known_args(words)
+    return args, [word for word in fairseq_args if word != "--"]
 
 
 def description_of(recipe):
@@ -141,20 +141,20 @@ def fairseq_options(cfg):
                 yield str(value)
 
 
-def given(extra):
+def given(fairseq_args):
     """The user's options for fairseq-train, {name: value}.
 
     The value of a switch is what comes after it.
     """
     values = {}
-    for word, following in zip(extra, [*extra[1:], ""]):
+    for word, following in zip(fairseq_args, [*fairseq_args[1:], ""]):
         name, _, value = word.partition("=")
         if name.startswith("--"):
             values[name] = value or following
     return values
 
 
-def drop_replaced_groups(cfg, extra):
+def drop_replaced_groups(cfg, fairseq_args):
     """Drops settings, in place, that the options of the user replace or take back.
 
     These are settings of a kind of optimizer, schedule or criterion of which the user chooses
@@ -164,7 +164,7 @@ def drop_replaced_groups(cfg, extra):
         the user's options, without those that take back a switch of the recipe, such as
         --no-share-decoder-layers
     """
-    for name, value in given(extra).items():
+    for name, value in given(fairseq_args).items():
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
         if group.get("_name", value) != value:
             group.clear()
@@ -173,13 +173,13 @@ def drop_replaced_groups(cfg, extra):
         for name, value in group.items():
             if value is True:
                 switches["--no-" + name.replace("_", "-")] = (group, name)
-    for word in switches.keys() & {*extra}:
+    for word in switches.keys() & {*fairseq_args}:
         group, name = switches[word]
         group[name] = False
-    return [word for word in extra if word not in switches]
+    return [word for word in fairseq_args if word not in switches]
 
 
-def fit_to_devices(cfg, args, extra):
+def fit_to_devices(cfg, args, fairseq_args):
     """Fits settings to folders and devices, with the same effective batch.
 
     Returns: what an update consists of, in words
@@ -193,7 +193,9 @@ def fit_to_devices(cfg, args, extra):
     processes = max(args.gpus, 1) * args.nodes
     batch = args.batch_size
     if batch is None:
-        batch = fitting_batch(cfg, args, extra, sequences // processes) or dataset["batch_size"]
+        batch = (
+            fitting_batch(cfg, args, fairseq_args, sequences // processes) or dataset["batch_size"]
+        )
     at_a_time = processes * batch
     if sequences % at_a_time:
         found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}"
@@ -207,13 +209,13 @@ def fit_to_devices(cfg, args, extra):
     if args.updates:
         scale_schedule(cfg, args.updates)
     cpu = args.gpus == 0
-    bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in extra
+    bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
     common["user_dir"] = plugin[0]
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
     common["cpu"] = cpu
     common["fp16"] = common["fp16"] and not cpu and not bf16
     every = sequences // at_a_time
-    update_freq = given(extra).get("--update-freq", "")
+    update_freq = given(fairseq_args).get("--update-freq", "")
     if update_freq.isdecimal():
         every = int(update_freq)
     return (
@@ -222,7 +224,7 @@ def fit_to_devices(cfg, args, extra):
     )
 
 
-def fitting_batch(cfg, args, extra, sequences):
+def fitting_batch(cfg, args, fairseq_args, sequences):
     """The largest batch that fits the GPU and divides so many sequences; None if it is not known.
 
     Another process finds it, since this one becomes fairseq-train, with a GPU that nothing has used
@@ -241,7 +243,7 @@ def fitting_batch(cfg, args, extra, sequences):
     asked["dataset"]["batch_size"] = BATCH_SIZE_PLACEHOLDER
     asked["optimization"]["update_freq"] = [BATCH_SIZE_PLACEHOLDER]
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
-    words = [str(sequences), args.data, *fairseq_options(asked), *extra]
+    words = [str(sequences), args.data, *fairseq_options(asked), *fairseq_args]
     done = subprocess.run([*program, *words], capture_output=True, text=True)
     if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
         return None
@@ -340,7 +342,7 @@ def machine_number(address, port, machines):
         return number
     others = [str(number) for number in range(1, machines)]
     while not store.check(others):
-        wait("not all came")
+        wait("not all have joined")
     return 0
 
 
@@ -371,7 +373,7 @@ def count_gpus():
 def main():
     scripts = [*sorted(RECIPES.glob("pretrain_*.sh")), RECIPES / "adapt.sh"]
     recipe, words = script_and_options({str(path): path.name for path in scripts})
-    args, extra = parse(recipe, words)
+    args, fairseq_args = parse(recipe, words)
     if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
         raise UsageError(
             f"--data {args.data}: fairseq-train separates folders by colons; "
@@ -381,8 +383,8 @@ def main():
         args.gpus = count_gpus()
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")
     cfg = settings(name)
-    extra = drop_replaced_groups(cfg, extra)
-    update = fit_to_devices(cfg, args, extra)
+    fairseq_args = drop_replaced_groups(cfg, fairseq_args)
+    update = fit_to_devices(cfg, args, fairseq_args)
     if not args.dry_run:
         check_gpus_and_data(args)
         os.makedirs(args.save_dir, exist_ok=True)
@@ -393,7 +395,7 @@ def main():
         cfg["distributed_training"].update(rendezvous(args))
     for name in CLUSTER:
         os.environ.pop(name, None)
-    sys.argv = ["fairseq-train", args.data, *fairseq_options(cfg), *extra]
+    sys.argv = ["fairseq-train", args.data, *fairseq_options(cfg), *fairseq_args]
     if args.dry_run:
         print(shlex.join(sys.argv))
         return

@@ -626,7 +626,7 @@ def test_precision_on_gpus(files, arguments, monkeypatch):
     assert [word for word in words_of(runs, settings) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [word for word in words_of(runs, settings) if word in devices] == ["--fp16"]
-    runs.command.further = ["--bf16-autocast"]
+    runs.command.fairseq_args = ["--bf16-autocast"]
     assert not {*words_of(runs, settings)} & {*devices}
 
 

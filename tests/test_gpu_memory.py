@@ -11,7 +11,7 @@ import pytest
 import pretrain
 from conftest import ROOT, run_main
 from maelm_fairseq.config import MaeLmConfig
-from maelm_fairseq.runs import further_options, gpu_memory
+from maelm_fairseq.runs import fairseq_args, gpu_memory
 from maelm_fairseq.runs.gpu_memory import GIB, bytes_needed
 from maelm_fairseq.task import MaeLmTaskConfig
 
@@ -68,7 +68,7 @@ def chosen(data, monkeypatch, capsys):
         command = [RECIPE, "--data", data, "--save-dir", data, "--dry-run", "--gpus", 2, *options]
         run_main(pretrain.main, *command)
         words = shlex.split(capsys.readouterr().out)
-        args = further_options.parsed(words[1:])
+        args = fairseq_args.parsed(words[1:])
         return args.batch_size, *args.update_freq
 
     return choose

@@ -13,7 +13,7 @@ from conftest import TINY, refuses
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
-from maelm_fairseq.task import TokenTask
+from maelm_fairseq.task import MaeLmBaseTask
 from maelm_fairseq.vocabulary import load_dictionary
 from test_preemption import STOPPED, finish, trap, two_processes
 from training import NO_DROPOUT, assert_same_weights, train, updates
@@ -34,7 +34,7 @@ class Run:
     """
 
     def __init__(self, dataset, processes, state=None, update_freq=1, workers=0, **batching):
-        task = TokenTask(SimpleNamespace(), dataset.dictionary)
+        task = MaeLmBaseTask(SimpleNamespace(), dataset.dictionary)
         self.update_freq = update_freq
         batching.update(num_shards=processes, epoch=1, num_workers=workers, seed=1)
         self.iterators = [

@@ -63,14 +63,14 @@ def shorten_argparse_errors():
     argparse.ArgumentParser.error = Parser.error
 
 
-def within(least, most=2**31 - 1, kind=int):
+def within(least, most=2**31 - 1, number_type=int):
     """The type of an option that is a number in a range."""
 
     def value(text):
         with contextlib.suppress(ValueError):
-            if least <= kind(text) <= most:
-                return kind(text)
-        what = "a whole number" if kind is int else "a number"
+            if least <= number_type(text) <= most:
+                return number_type(text)
+        what = "a whole number" if number_type is int else "a number"
         raise argparse.ArgumentTypeError(f"expected {what} from {least} to {most}, found {text!r}")
 
     return value

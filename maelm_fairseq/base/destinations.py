@@ -16,7 +16,7 @@ def check_new(path):
 
 
 def check_new_file(path):
-    """The same for a file that `atomic_write` writes, whose folder must exist."""
+    """Like `check_new`, for a file that `atomic_write` writes; its folder must exist."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.lexists(folder):
         fix = "make it, or choose another --dest"

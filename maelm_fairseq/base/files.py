@@ -40,7 +40,7 @@ def partial_path(path):
 
 @contextlib.contextmanager
 def hidden_path(path):
-    """Gives the hidden name of `partial_path` to write under; what still has it at last is removed.
+    """Yields the path of `partial_path` to write to; what is left there in the end is removed.
 
     What killed processes left under such names is removed, too.
     """

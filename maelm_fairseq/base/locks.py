@@ -15,7 +15,7 @@ class HeldError(Exception):
 
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Lets one process of this machine into the block at a time, where the file system has locks.
+    """Holds a lock: one process of this machine at a time runs the block, where there are locks.
 
     `path` is of a file that all of them can read.
     """

@@ -94,7 +94,7 @@ class Subwords(ABC):
 
     @abstractmethod
     def contents(self):
-        """Of the file, for a folder of data: bytes."""
+        """The bytes of the vocabulary file, for a folder of data."""
 
     def words_added_to(self, other):
         """The words that were added to another vocabulary to make this one.

@@ -84,13 +84,13 @@ def train_best(x, targets):
         model = Ridge()
         strengths = {"alpha": BAG_STRENGTHS}
         scoring = "neg_mean_squared_error"
-        kind = KFold
+        fold_class = KFold
         most_folds = len(targets)
     else:
         model = LinearSVC(random_state=0)
         strengths = {"C": BAG_STRENGTHS}
         scoring = "accuracy"
-        kind = StratifiedKFold
+        fold_class = StratifiedKFold
         sizes = sorted(Counter(targets.tolist()).values())
         if len(sizes) == 1:
             return DummyClassifier().fit(x, targets)
@@ -99,7 +99,7 @@ def train_best(x, targets):
         most_folds = sizes[-2]
     if most_folds == 1:
         return model.fit(x, targets)
-    folds = kind(min(BAG_FOLDS, most_folds), shuffle=True, random_state=0)
+    folds = fold_class(min(BAG_FOLDS, most_folds), shuffle=True, random_state=0)
     search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
     return search.fit(x, targets).best_estimator_
 

@@ -29,7 +29,7 @@ def defaults_of(name, width):
 
 
 def server_name(name, split):
-    """What the predictions for a split of a task are called, as far as GLUE's server says."""
+    """What the predictions for a split of a task are called, as GLUE's server expects."""
     return SERVER_NAMES.get((name, split), name + OTHER_ENDINGS.get(split, ""))
 
 

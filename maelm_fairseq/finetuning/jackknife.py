@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-# The groups of a jackknife. With 100, a standard error is itself off by about a fourteenth.
+# The groups of a jackknife. With 100, a standard error is accurate to about 7%.
 JACKKNIFE_GROUPS = 100
 MAX_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
 

@@ -30,7 +30,7 @@ from ..distributed import from_all_processes
 from ..engine import MetersDict, metrics, models
 from ..precision import PrecisionConfig, check_precision
 from ..state_dicts import HEAD_PREFIX
-from ..task import TokenTask
+from ..task import MaeLmBaseTask
 from ..vocabulary import read_vocabulary
 from .jackknife import JACKKNIFE_GROUPS
 from .labelled_dataset import IGNORE_INDEX
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 RARE_LABEL_COUNT = 10  # examples of a label that the log points out
 SCORES_ENTRY = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
-# Options of the model; the last two say how ranks are measured.
+# Options of the model that are copied from the checkpoint; only effective_rank needs the last two.
 OPTIONS_OF_CHECKPOINT = [*ENCODER_OPTIONS, "share_decoder_layers", "decoder_layers"]
 
 
@@ -60,7 +60,7 @@ class LabelledTaskConfig(PrecisionConfig):
     valid_subset: str = II("dataset.valid_subset")
 
 
-class LabelledTask(TokenTask, ABC):
+class LabelledTask(MaeLmBaseTask, ABC):
     """The base of tasks that fine-tune an encoder; their `cfg` is a `LabelledTaskConfig`."""
 
     recipe_help = ""  # the options that only this task has, for the help of its recipe
@@ -213,7 +213,7 @@ class LabelledTask(TokenTask, ABC):
         return model
 
     def fit_to(self, model):
-        """Has sequences cut to the positions of a model."""
+        """Limits sequences to the positions of a model."""
         self.positions = model.max_positions()
 
     def take_sizes(self, cfg):

@@ -9,7 +9,7 @@ from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..data.batches import batches_of_similar_length
 from ..engine import tasks, utils
-from . import sentences, squad, tokens  # noqa: F401  their tasks register themselves
+from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
 from .labelled_task import LabelledTask
 
 BATCH_TOKENS = 2048  # of a batch, including padding

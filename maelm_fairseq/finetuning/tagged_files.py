@@ -6,7 +6,7 @@ from typing import List, NamedTuple
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
 
-TOKEN_FILES = {
+TAGGED_FILES = {
     "train": ["train.txt", "train.conllu"],
     "valid": ["dev.txt", "dev.conllu"],
     "test": ["test.txt", "test.conllu"],

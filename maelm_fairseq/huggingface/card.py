@@ -170,7 +170,7 @@ def method_of(facts):
 def training(facts, data):
     """Lines about data, options and validation, as far as checkpoint and data folder know them."""
     if facts.imported_from is not None:
-        return [f"None since it was imported from `{facts.imported_from}`, unchanged"]
+        return [f"No further training: imported from `{facts.imported_from}`, unchanged"]
     options = facts.options
     record = read_record(data, "train")
     lines = []

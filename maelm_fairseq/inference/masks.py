@@ -1,6 +1,6 @@
 """What a pretrained model predicts at masks: it fills them, and scores texts by them.
 
-Letters in shapes: T tokens of a text, M masks of a text, N tokens of the vocabulary.
+Letters in shapes: T tokens of a text, K masks of a text, N tokens of the vocabulary.
 """
 
 import math
@@ -43,7 +43,7 @@ def fill_mask(hub_model, text, topk):
 
 
 def predict_masked(hub_model, tokens, masked):
-    """Logits (n, M, N) at positions `masked` (n, M) of tokens (n, T), masked as in pretraining.
+    """Logits (n, K, N) at positions `masked` (n, K) of tokens (n, T), masked as in pretraining.
 
     The tokens have no padding.
     """
@@ -52,7 +52,7 @@ def predict_masked(hub_model, tokens, masked):
         raise UsageError(
             "the checkpoint is fine-tuned and has no decoder: predict masks with a pretrained one"
         )
-    M = masked.size(1)
+    K = masked.size(1)
     tokens = tokens.scatter(1, masked, hub_model.mask)
     is_seen = torch.ones_like(tokens, dtype=torch.bool).scatter(1, masked, False)
     seen = is_seen.nonzero()[:, 1].view(len(tokens), -1)
@@ -60,7 +60,7 @@ def predict_masked(hub_model, tokens, masked):
         # Predicted positions come last, as in pretraining.
         seen = torch.cat([seen, masked], dim=1)
         masked = masked[:, :0]
-    return model(tokens.gather(1, seen), seen, masked, num_predicted=M, padded=False)
+    return model(tokens.gather(1, seen), seen, masked, num_predicted=K, padded=False)
 
 
 @torch.no_grad()
@@ -76,12 +76,12 @@ def score(hub_model, texts, within_words, truncate):
     bits = torch.zeros(len(rows), dtype=torch.float64)
     total = sum(len(row) - 2 for row in rows)
     bar = tqdm(desc="score", total=total, unit=" tokens", leave=False, disable=None)
-    for (T, M), positions in positions_by_shape.items():  # equally long: no batch has padding
+    for (T, K), positions in positions_by_shape.items():  # equally long: no batch has padding
         for batch in torch.tensor(positions).split(max(1, encoding.BATCH_TOKENS // T)):
             bar.update(len(batch))
             indices, first = batch[:, 0], batch[:, 1:]
             tokens = torch.stack([rows[index] for index in indices]).to(hub_model.device)
-            masked = (first + torch.arange(M)).to(hub_model.device)
+            masked = (first + torch.arange(K)).to(hub_model.device)
             logits = predict_masked(hub_model, tokens, masked)[:, 0].float()
             targets = tokens.gather(1, masked[:, :1])[:, 0]
             losses = F.cross_entropy(logits, targets, reduction="none")
@@ -94,7 +94,7 @@ def score(hub_model, texts, within_words, truncate):
 def positions_to_score(hub_model, rows, within_words):
     """Where to put masks in texts (T_i,), so that each token is once the first one masked.
 
-    Returns: {(T, M): [(index of the text of T tokens, first of the M tokens to mask)]}
+    Returns: {(T, K): [(index of the text of T tokens, first of the K tokens to mask)]}
     """
     starts = dictionary_word_starts(hub_model.dictionary) if within_words else None
     positions = {}

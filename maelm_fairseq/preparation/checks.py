@@ -230,7 +230,7 @@ def _check_whole(split, parts, dest, held_out):
 
 
 def remark(split, read, tokens, symbols):
-    """Says so where models learn hardly anything from a text, or where blocks cross documents."""
+    """Warns of texts from which models learn hardly anything, or where blocks cross documents."""
     if read.documents <= read.files < read.text_lines / 10:
         print(
             f"{split}: no blank line between documents: blocks will cross them; put one after each"

@@ -16,7 +16,7 @@ from ..engine import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.labelled_task import OPTIONS_OF_CHECKPOINT
 from ..finetuning.settings import Settings
 from ..training.run_options import check_run_options
-from .further_options import parsed, refuse_own, refuse_stray_value
+from .fairseq_args import parsed, refuse_own, refuse_stray_value
 
 BF16 = "--bf16-autocast"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
@@ -58,15 +58,15 @@ def parse(task_class, words, program, description):
     parser = Parser(prog=program, description=description, epilog=epilog(task_class))
     _add_options(parser)
     _add_settings(parser)
-    args, further = parser.parse_known_args(words)
-    refuse_stray_value(further)
+    args, fairseq_args = parser.parse_known_args(words)
+    refuse_stray_value(fairseq_args)
     args.save_dir = os.path.abspath(args.save_dir)
     check_folder(args.save_dir, option="--save-dir")
     if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(
             f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}"
         )
-    return args, further
+    return args, fairseq_args
 
 
 def _add_options(parser):
@@ -151,13 +151,13 @@ class Command:
     Args:
         task_name: fairseq's name of the task
         task_class: the `LabelledTask` of that name
-        args, further: of `parse`
+        args, fairseq_args: of `parse`
     """
 
-    def __init__(self, task_name, task_class, args, further):
+    def __init__(self, task_name, task_class, args, fairseq_args):
         self.task_name = task_name
         self.args = args
-        self.further = further
+        self.fairseq_args = fairseq_args
         self.labelled = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled)  # of the task, for the user
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
@@ -179,7 +179,7 @@ class Command:
 
     def options(self, settings, seed, updates, save_dir, scored):
         own = self.own_options(settings, seed, updates, save_dir, scored)
-        return [*map(str, own), *self.further]
+        return [*map(str, own), *self.fairseq_args]
 
     def own_options(self, settings, seed, updates, save_dir, scored):
         """What the recipe itself sets."""
@@ -229,7 +229,7 @@ class Command:
         """Options: fp16 on a GPU, unless another precision is asked for."""
         if not torch.cuda.is_available():
             return ["--cpu"]
-        if {BF16, "--cpu"} & {*self.further}:
+        if {BF16, "--cpu"} & {*self.fairseq_args}:
             return []
         return ["--fp16", "--fp16-no-flatten-grads"]
 
@@ -242,7 +242,7 @@ class Command:
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
         recipe = parsed(list(map(str, self.own_options(settings, **run))))
         whole = parsed(self.options(settings, **run))
-        refuse_own(SET_BY_RECIPE, recipe, whole, self.further)
+        refuse_own(SET_BY_RECIPE, recipe, whole, self.fairseq_args)
         cfg = convert_namespace_to_omegaconf(whole)
         check_run_options(cfg)
         return cfg

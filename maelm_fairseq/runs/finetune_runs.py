@@ -79,7 +79,7 @@ class Runs:
         made_from = [*self.files.values(), fingerprint(self.task.dictionary)]
         made_from.append(self.command.args.from_scratch)
         made_from += map(str, self.command.layer_decay())
-        made_from += self.command.further
+        made_from += self.command.fairseq_args
         return provenance.short_checksum(made_from)
 
     def parent(self, settings):

@@ -5,7 +5,7 @@
 prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that
 divides SEQUENCES, and how much memory they take; the options are those of fairseq-train. It prints
 nothing where there is no GPU, or where the user has chosen the batch: a recipe that asks gives
-BATCH_SIZE_PLACEHOLDER for the options of the batch, and the user's options, which follow, replace it.
+BATCH_SIZE_PLACEHOLDER for the options of the batch, which the user's options replace.
 
 The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py
 compares it with what was measured (benchmarks/RESULTS.md).
@@ -114,7 +114,7 @@ def main():
 
     from ..engine import convert_namespace_to_omegaconf
     from ..vocabulary import load_dictionary
-    from .further_options import parsed
+    from .fairseq_args import parsed
 
     cfg = convert_namespace_to_omegaconf(parsed(words))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))

@@ -35,7 +35,8 @@ class Progress(logging.Handler):
     def emit(self, record):
         line = None if record.exc_info else self.line(self.format(record))
         if line:
-            with contextlib.suppress(OSError):  # training continues when nobody reads this any more
+            # Training continues when nobody reads this any longer.
+            with contextlib.suppress(OSError):
                 print(line, flush=True)
 
     def line(self, text):

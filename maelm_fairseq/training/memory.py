@@ -21,7 +21,7 @@ CACHE_LIMITS = {
 
 
 def keep_freed_memory():
-    """Lets this process keep the memory of freed tensors for those of the next update.
+    """Stops glibc from returning the memory of freed tensors to the system between updates.
 
     Otherwise glibc returns large blocks to the system, which hands them out again page by page. On
     the CPU that takes up to a fifth of the time of an update (`benchmarks/RESULTS.md`). Nothing

@@ -85,7 +85,7 @@ def forget_earlier_run():
 
 
 def warn_of_spinning_threads():
-    """Says how to let threads that wait leave the cores to other programs.
+    """Warns that waiting OpenMP threads keep cores busy, and says how to prevent that.
 
     Says nothing if the environment sets how they wait.
     """

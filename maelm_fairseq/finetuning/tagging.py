@@ -16,18 +16,18 @@ from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 from .settings import Settings, defaults
-from .tagged_files import CONLLU_COLUMNS, TOKEN_FILES, read_tagged
+from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, read_tagged
 
 
 @dataclass
-class TokensConfig(LabelledTaskConfig):
+class TaggingConfig(LabelledTaskConfig):
     conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(
         CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags"
     )
 
 
-@register_task("mae_lm_tokens", dataclass=TokensConfig)
-class TokensTask(LabelledTask):
+@register_task("mae_lm_tokens", dataclass=TaggingConfig)
+class TaggingTask(LabelledTask):
     """Reads train.txt, dev.txt and perhaps test.txt of `tagged_files.read_tagged`.
 
     The first token of a word has its label. Sentences that are longer than the model has positions
@@ -35,7 +35,7 @@ class TokensTask(LabelledTask):
     """
 
     recipe_help = "--conllu-column xpos for another column of CoNLL-U than upos"
-    files = TOKEN_FILES
+    files = TAGGED_FILES
     head = "tokens"
     needed_state = ("labels",)
 
@@ -146,5 +146,5 @@ class TokensTask(LabelledTask):
 
 
 @register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)
-class TokensCriterion(LabelledCriterion):
+class TaggingCriterion(LabelledCriterion):
     """Cross-entropy of the words' labels; see `labelled_criterion.LabelledCriterion`."""

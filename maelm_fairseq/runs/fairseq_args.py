@@ -16,33 +16,33 @@ def parsed(words):
     return args
 
 
-def refuse_stray_value(further):
+def refuse_stray_value(fairseq_args):
     """Refuses further options that begin with a value: an option took fewer than it was given."""
-    if further and not further[0].startswith("-"):
+    if fairseq_args and not fairseq_args[0].startswith("-"):
         fix = "remove it, or write its option before it"
-        raise UsageError(f"{further[0]}: found a value that belongs to no option; {fix}")
+        raise UsageError(f"{fairseq_args[0]}: found a value that belongs to no option; {fix}")
 
 
-def refuse_own(names, recipe, whole, further):
+def refuse_own(names, recipe, whole, fairseq_args):
     """Refuses further options that change what a recipe itself sets.
 
     Args:
         names: of what the recipe sets
-        recipe: parsed options, without the further ones
+        recipe: parsed options of the recipe alone
         whole: all parsed options
-        further: the words of the further ones
+        fairseq_args: the words of the further options
     """
     for name in names:
         own = getattr(recipe, name, None)
         if own != getattr(whole, name, own):
             fix = "leave it out; --help lists the options of the recipe itself"
-            raise UsageError(f"{as_given(name, further)}: the recipe sets it: {fix}")
+            raise UsageError(f"{as_given(name, fairseq_args)}: the recipe sets it: {fix}")
 
 
-def as_given(name, further):
+def as_given(name, fairseq_args):
     """How an option was written; some have two spellings, as --max-sentences for --batch-size."""
     actions = options.get_training_parser()._option_string_actions
-    for word in further:
+    for word in fairseq_args:
         spelling = word.partition("=")[0]
         if spelling in actions and actions[spelling].dest == name:
             return spelling
