@@ -261,26 +261,61 @@ def parse():
     for name, default, least in sizes:
         size = "(default: %(default)s)"
         add(f"--{name}", type=within(least), default=default, metavar="N", help=size)
-    sequences = "sequences at a time (default: %(default)s)"
-    add("--micro-batch", type=within(1), default=4, metavar="N", help=sequences)
-    accumulated = "micro-batches of an update (default: %(default)s)"
-    add("--accumulate", type=within(1, BATCHES), default=1, metavar="N", help=accumulated)
-    steps = "updates in a round (default: 1 on the CPU, elsewhere 100)"
-    add("--steps", type=within(1), metavar="N", help=steps)
-    symbols = "symbols of the vocabulary (default: %(default)s)"
-    add("--vocabulary", type=within(6, 2**16), default=VOCABULARY, metavar="N", help=symbols)
-    data = f"binarized text, from which the first {BATCHES} batches are taken"
-    add("--data", metavar="DIR", help=data)
-    predicted = "share of predicted tokens (default: %(default)s)"
-    add("--mask-prob", type=float, default=0.15, help=predicted)
+    add(
+        "--micro-batch",
+        type=within(1),
+        default=4,
+        metavar="N",
+        help="sequences at a time (default: %(default)s)",
+    )
+    add(
+        "--accumulate",
+        type=within(1, BATCHES),
+        default=1,
+        metavar="N",
+        help="micro-batches of an update (default: %(default)s)",
+    )
+    add(
+        "--steps",
+        type=within(1),
+        metavar="N",
+        help="updates in a round (default: 1 on the CPU, elsewhere 100)",
+    )
+    add(
+        "--vocabulary",
+        type=within(6, 2**16),
+        default=VOCABULARY,
+        metavar="N",
+        help="symbols of the vocabulary (default: %(default)s)",
+    )
+    add(
+        "--data",
+        metavar="DIR",
+        help=f"binarized text, from which the first {BATCHES} batches are taken",
+    )
+    add(
+        "--mask-prob",
+        type=float,
+        default=0.15,
+        help="share of predicted tokens (default: %(default)s)",
+    )
     for name in ["--dropout", "--attention-dropout"]:
         add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
-    models = (
-        "the first is the reference (default: all); those of transformers are skipped without it"
+    add(
+        "--only",
+        nargs="+",
+        choices=VARIANTS,
+        default=list(VARIANTS),
+        metavar="MODEL",
+        help="the first is the reference (default: all); those of transformers are skipped "
+        "without it",
     )
-    add("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="MODEL", help=models)
-    devices = "(default: %(default)s); a GPU computes in fp16; meta counts and times the host only"
-    add("--device", choices=["cpu", "cuda", META], default="cpu", help=devices)
+    add(
+        "--device",
+        choices=["cpu", "cuda", META],
+        default="cpu",
+        help="(default: %(default)s); a GPU computes in fp16; meta counts and times the host only",
+    )
     args = parser.parse_args()
     if args.steps is None:
         args.steps = 1 if args.device == "cpu" else 100

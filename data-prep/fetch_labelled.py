@@ -173,11 +173,20 @@ def write(examples, folder, paths, columns):
 def main():
     parser = Parser(description=__doc__)
     add = parser.add_argument
-    dest = "folder to write to; each dataset gets a subfolder"
-    add("--dest", required=True, metavar="DIR", help=dest)
+    add(
+        "--dest",
+        required=True,
+        metavar="DIR",
+        help="folder to write to; each dataset gets a subfolder",
+    )
     default = ["rotten_tomatoes", "trec", "tweets"]
-    datasets = f"datasets to fetch (default: {' '.join(default)})"
-    add("--data", nargs="+", choices=DATASETS, default=default, help=datasets)
+    add(
+        "--data",
+        nargs="+",
+        choices=DATASETS,
+        default=default,
+        help=f"datasets to fetch (default: {' '.join(default)})",
+    )
     args = parser.parse_args()
     check_folder(args.dest)
     for data in args.data:

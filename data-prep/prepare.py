@@ -82,36 +82,70 @@ def add_options(parser):
     add = parser.add_argument
     add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
     valid = parser.add_mutually_exclusive_group(required=True).add_argument
-    files = "text to validate on, plain or gzip"
-    valid("--valid", nargs="+", default=[], metavar="FILE", help=files)
-    documents = "validate on N documents of --train, held out evenly"
-    valid("--valid-documents", type=within(1), metavar="N", help=documents)
+    valid(
+        "--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip"
+    )
+    valid(
+        "--valid-documents",
+        type=within(1),
+        metavar="N",
+        help="validate on N documents of --train, held out evenly",
+    )
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     defaults = []
     for least, pieces in VOCAB_SIZES.items():
         defaults.append(f"{pieces:,} from {least // 10**6:,} MB")
-    size = f"pieces (if not given, by the size of --train: {', '.join(defaults)})"
-    add("--vocab-size", type=within(1), metavar="N", help=size)
+    add(
+        "--vocab-size",
+        type=within(1),
+        metavar="N",
+        help=f"pieces (if not given, by the size of --train: {', '.join(defaults)})",
+    )
     add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
-    in_bytes = "spell unknown characters in bytes, with 256 pieces of their own"
-    add("--byte-fallback", action="store_true", help=in_bytes)
-    lines = f"random lines to train on ({SAMPLE_LINES:,} if not given)"
-    add("--sample-lines", type=within(1), metavar="N", help=lines)
-    existing = (
-        "use this one instead of training one: a SentencePiece model, tokenizer.json, or a folder"
-        " with either"
+    add(
+        "--byte-fallback",
+        action="store_true",
+        help="spell unknown characters in bytes, with 256 pieces of their own",
     )
-    add("--vocabulary", metavar="FILE_or_DIR", help=existing)
-    words = "words, one a line, that become tokens of a tokenizer.json"
-    add("--add-tokens", metavar="FILE", help=words)
+    add(
+        "--sample-lines",
+        type=within(1),
+        metavar="N",
+        help=f"random lines to train on ({SAMPLE_LINES:,} if not given)",
+    )
+    add(
+        "--vocabulary",
+        metavar="FILE_or_DIR",
+        help="use this one instead of training one: a SentencePiece model, tokenizer.json, or a "
+        "folder with either",
+    )
+    add(
+        "--add-tokens",
+        metavar="FILE",
+        help="words, one a line, that become tokens of a tokenizer.json",
+    )
     cpus = len(os.sched_getaffinity(0))  # that this process may use
-    workers = "worker processes (default: %(default)s)"
-    add("--workers", type=within(1), default=cpus, metavar="N", help=workers)
-    shards = "folders (default: 1); document i goes to that of shard i mod N"
-    add("--shards", type=within(1), default=1, metavar="N", help=shards)
-    only = "prepare only this one, 0 to N-1, as one of several machines"
-    add("--shard", type=within(0), metavar="I", help=only)
+    add(
+        "--workers",
+        type=within(1),
+        default=cpus,
+        metavar="N",
+        help="worker processes (default: %(default)s)",
+    )
+    add(
+        "--shards",
+        type=within(1),
+        default=1,
+        metavar="N",
+        help="folders (default: 1); document i goes to that of shard i mod N",
+    )
+    add(
+        "--shard",
+        type=within(0),
+        metavar="I",
+        help="prepare only this one, 0 to N-1, as one of several machines",
+    )
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
 
 

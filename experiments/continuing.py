@@ -86,8 +86,9 @@ def main():
     parser = Parser(description=__doc__)
     parser.add_argument("what", choices=["vocabulary", "measure"])
     parser.add_argument("paths", nargs="+", metavar="ARGUMENT")
-    run_help = "folder of data and models (default: run)"
-    parser.add_argument("--run", type=Path, default=Path("run"), help=run_help)
+    parser.add_argument(
+        "--run", type=Path, default=Path("run"), help="folder of data and models (default: run)"
+    )
     args = parser.parse_args()
     if args.what == "vocabulary":
         return train_vocabulary(*args.paths)

@@ -293,16 +293,21 @@ def parse():
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add("name", nargs="?", metavar="ARM-SEED")
-    run_help = "folder of data and models (default: run)"
-    add("--run", type=Path, default=Path("run"), help=run_help)
-    dest_help = "folder of records (default: records)"
-    add("--dest", type=Path, default=Path("records"), help=dest_help)
+    add("--run", type=Path, default=Path("run"), help="folder of data and models (default: run)")
+    add("--dest", type=Path, default=Path("records"), help="folder of records (default: records)")
     add("--list-tasks", action="store_true", help="print the names of the tasks")
     add("--seconds", action="store_true", help="time updates instead, into seconds.csv")
-    bag_help = "score a bag of words instead, which needs no encoder, into bag_of_words.csv"
-    add("--bag-of-words", action="store_true", help=bag_help)
-    reset_help = "write the first checkpoint with new layers instead"
-    add("--reset", nargs=2, metavar="FILE", help=reset_help)
+    add(
+        "--bag-of-words",
+        action="store_true",
+        help="score a bag of words instead, which needs no encoder, into bag_of_words.csv",
+    )
+    add(
+        "--reset",
+        nargs=2,
+        metavar="FILE",
+        help="write the first checkpoint with new layers instead",
+    )
     return parser.parse_args()
 
 

@@ -128,16 +128,32 @@ def restrict(records, name, restricted, chosen):
 def parse():
     parser = Parser(description=__doc__)
     add = parser.add_argument
-    text = "text that pretraining read, a sentence on each line, plain or gzip"
-    add("--text", required=True, metavar="FILE", help=text)
-    data = "folder with the vocabulary, from data-prep/prepare.sh"
-    add("--data", required=True, metavar="DIR", help=data)
+    add(
+        "--text",
+        required=True,
+        metavar="FILE",
+        help="text that pretraining read, a sentence on each line, plain or gzip",
+    )
+    add(
+        "--data",
+        required=True,
+        metavar="DIR",
+        help="folder with the vocabulary, from data-prep/prepare.sh",
+    )
     add("--pairs", required=True, metavar="PATH", help="minimal pairs, as for recipes/evaluate.sh")
     add("--dest", required=True, metavar="DIR", help="folder to write to")
-    records = "records of encoders that recipes/evaluate.sh has evaluated on the same pairs"
-    add("--records", nargs="+", default=[], metavar="MODEL.npz", help=records)
-    twice = "also score the pairs whose words all occur twice in the text, or more often"
-    add("--twice", action="store_true", help=twice)
+    add(
+        "--records",
+        nargs="+",
+        default=[],
+        metavar="MODEL.npz",
+        help="records of encoders that recipes/evaluate.sh has evaluated on the same pairs",
+    )
+    add(
+        "--twice",
+        action="store_true",
+        help="also score the pairs whose words all occur twice in the text, or more often",
+    )
     return parser.parse_args()
 
 

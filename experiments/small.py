@@ -318,8 +318,9 @@ def main():
     parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS_RECORD])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
-    pairs_help = "minimal pairs, such as BLiMP's"
-    parser.add_argument("--pairs", type=Path, metavar="FILE_or_DIR", help=pairs_help)
+    parser.add_argument(
+        "--pairs", type=Path, metavar="FILE_or_DIR", help="minimal pairs, such as BLiMP's"
+    )
     args = parser.parse_args()
     SMALL_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":

@@ -213,10 +213,12 @@ def remake_page():
 def main():
     parser = Parser("tuning.py", description=__doc__)
     parser.add_argument("what", choices=["measure", "bag_of_words", "page"])
-    name_help = "folder in RUN with its checkpoint_best.pt"
-    parser.add_argument("name", nargs="?", metavar="ENCODER", help=name_help)
-    run_help = "folder of data, labelled files and encoders"
-    parser.add_argument("--run", type=Path, default=Path("run"), help=run_help)
+    parser.add_argument(
+        "name", nargs="?", metavar="ENCODER", help="folder in RUN with its checkpoint_best.pt"
+    )
+    parser.add_argument(
+        "--run", type=Path, default=Path("run"), help="folder of data, labelled files and encoders"
+    )
     parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":

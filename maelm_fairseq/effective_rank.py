@@ -33,26 +33,56 @@ from .vocabulary import load_dictionary
 def parse_args():
     parser = Parser("python -m maelm_fairseq.effective_rank", description=__doc__)
     add = parser.add_argument
-    checkpoints = "pretrained or fine-tuned"
-    add("--checkpoint", required=True, nargs="+", metavar="FILE_or_DIR", help=checkpoints)
-    names = "of the checkpoints, in figure and tables (default: their paths)"
-    add("--names", nargs="+", metavar="NAME", help=names)
+    add(
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        metavar="FILE_or_DIR",
+        help="pretrained or fine-tuned",
+    )
+    add(
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        help="of the checkpoints, in figure and tables (default: their paths)",
+    )
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
     add("--dest", required=True, metavar="DIR", help="new folder to write")
     add("--split", default="valid", help="split of the data (default: valid)")
-    tokens = "at least so many (default: %(default)s)"
-    add("--tokens", type=within(1), default=1_000_000, metavar="N", help=tokens)
-    shares = "share of the energy, or several (default: 0.9)"
-    add("--tau", type=within(1e-6, 1, float), nargs="+", default=[TAU], help=shares)
-    masks = "share of [MASK] in inputs (default: 0.15)"
-    add("--mask-prob", type=within(0, 1, float), default=0.15, help=masks)
-    positions = "tokens of a block (default: the positions of the models)"
-    add("--tokens-per-sample", type=within(2), metavar="T", help=positions)
+    add(
+        "--tokens",
+        type=within(1),
+        default=1_000_000,
+        metavar="N",
+        help="at least so many (default: %(default)s)",
+    )
+    add(
+        "--tau",
+        type=within(1e-6, 1, float),
+        nargs="+",
+        default=[TAU],
+        help="share of the energy, or several (default: 0.9)",
+    )
+    add(
+        "--mask-prob",
+        type=within(0, 1, float),
+        default=0.15,
+        help="share of [MASK] in inputs (default: 0.15)",
+    )
+    add(
+        "--tokens-per-sample",
+        type=within(2),
+        metavar="T",
+        help="tokens of a block (default: the positions of the models)",
+    )
     modes = ["none", "complete", "complete_doc", "eos"]
-    breaks = "as in pretraining (default: %(default)s)"
-    add("--sample-break-mode", choices=modes, default="complete_doc", help=breaks)
-    draws = "of the draws of blocks and masks (default: 1)"
-    add("--seed", type=within(0), default=1, help=draws)
+    add(
+        "--sample-break-mode",
+        choices=modes,
+        default="complete_doc",
+        help="as in pretraining (default: %(default)s)",
+    )
+    add("--seed", type=within(0), default=1, help="of the draws of blocks and masks (default: 1)")
     args = parser.parse_args()
     args.names = checked_names(args.names or args.checkpoint, len(args.checkpoint))
     args.tau = list(dict.fromkeys(args.tau))

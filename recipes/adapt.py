@@ -70,30 +70,62 @@ def parse():
     parser = Parser("adapt.sh", description=__doc__)
     path = os.path.abspath
     add = parser.add_argument
-    model = "folder of transformers with the layout of RoBERTa"
-    add("--model", type=path, required=True, metavar="DIR", help=model)
-    train = "text to train on, plain or gzip"
-    add("--train", type=path, nargs="+", required=True, metavar="FILE", help=train)
-    held_out = parser.add_mutually_exclusive_group(required=True)
-    valid = "held-out text, to validate and measure on"
-    held_out.add_argument("--valid", type=path, metavar="FILE", help=valid)
-    documents = "hold out N documents of --train instead, evenly spaced"
-    held_out.add_argument("--valid-documents", type=within(1), metavar="N", help=documents)
-    dest = "new folder for the model, beside DEST.work"
-    add("--dest", type=lambda text: folder(path(text)), required=True, metavar="DIR", help=dest)
-    gpus = "GPUs (default: all); 0 trains on the CPU"
-    add("--gpus", type=within(0), metavar="N", help=gpus)
-    updates = "updates of 32 sequences (default: %(default)s)"
-    add("--max-update", type=within(1), default=2000, metavar="N", help=updates)
-    tokens = "words, one a line, that become tokens of their own"
-    add("--add-tokens", type=path, metavar="FILE", help=tokens)
-    positions = "positions, more than the model has"
-    add("--extend-positions", type=within(1), metavar="N", help=positions)
-    pairs = (
-        "minimal pairs to measure on: FILE.tsv with the columns good and bad, "
-        "FILE.jsonl of BLiMP, or a folder of such files"
+    add(
+        "--model",
+        type=path,
+        required=True,
+        metavar="DIR",
+        help="folder of transformers with the layout of RoBERTa",
     )
-    add("--pairs", type=path, metavar="PATH", help=pairs)
+    add(
+        "--train",
+        type=path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="text to train on, plain or gzip",
+    )
+    held_out = parser.add_mutually_exclusive_group(required=True)
+    held_out.add_argument(
+        "--valid", type=path, metavar="FILE", help="held-out text, to validate and measure on"
+    )
+    held_out.add_argument(
+        "--valid-documents",
+        type=within(1),
+        metavar="N",
+        help="hold out N documents of --train instead, evenly spaced",
+    )
+    add(
+        "--dest",
+        type=lambda text: folder(path(text)),
+        required=True,
+        metavar="DIR",
+        help="new folder for the model, beside DEST.work",
+    )
+    add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
+    add(
+        "--max-update",
+        type=within(1),
+        default=2000,
+        metavar="N",
+        help="updates of 32 sequences (default: %(default)s)",
+    )
+    add(
+        "--add-tokens",
+        type=path,
+        metavar="FILE",
+        help="words, one a line, that become tokens of their own",
+    )
+    add(
+        "--extend-positions", type=within(1), metavar="N", help="positions, more than the model has"
+    )
+    add(
+        "--pairs",
+        type=path,
+        metavar="PATH",
+        help="minimal pairs to measure on: FILE.tsv with the columns good and bad, "
+        "FILE.jsonl of BLiMP, or a folder of such files",
+    )
     return parser.parse_known_args()
 
 
@@ -207,7 +239,7 @@ def adapt(execute, args, fairseq_args, positions, dest, work):
 
     Args:
         execute: runs a program with its arguments, and ends this one where it fails
-        args, extra: the options of this program, and those for fairseq-train
+        args, fairseq_args: the options of this program, and those for fairseq-train
         positions: of the model that is adapted
         dest: folder of the export
         work: folder of everything else

@@ -104,8 +104,11 @@ def parse_args():
     add = parser.add_argument
     add("--texts", required=True, metavar="FILE", help="a text in each line")
     add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
-    checkpoint = "an encoder fine-tuned on the same files, which then votes, too"
-    add("--checkpoint", metavar="FILE_or_DIR", help=checkpoint)
+    add(
+        "--checkpoint",
+        metavar="FILE_or_DIR",
+        help="an encoder fine-tuned on the same files, which then votes, too",
+    )
     add("--data", metavar="DIR", help="folder with the encoder's vocabulary")
     args = parser.parse_args()
     if (args.checkpoint is None) != (args.data is None):

@@ -63,31 +63,50 @@ def parse(recipe, words):
     if "-h" in words or "--help" in words:
         parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
     add = parser.add_argument
-    shards = "data from data-prep/prepare.sh; several folders are shards of one corpus"
-    add("--data", type=folder, required=True, metavar="DATA[:DATA...]", help=shards)
-    saved = "checkpoints, TensorBoard files and train.log"
-    add("--save-dir", type=folder, required=True, metavar="RUN", help=saved)
-    updates = (
-        "train for N updates instead of the recipe's, "
-        "with warm-up, schedule and fading masks in proportion"
+    add(
+        "--data",
+        type=folder,
+        required=True,
+        metavar="DATA[:DATA...]",
+        help="data from data-prep/prepare.sh; several folders are shards of one corpus",
     )
-    add("--updates", type=within(1), metavar="N", help=updates)
-    devices = (
-        "GPUs per machine (default: all); 0 trains on the CPU, for experiments, "
-        "with a process per machine"
+    add(
+        "--save-dir",
+        type=folder,
+        required=True,
+        metavar="RUN",
+        help="checkpoints, TensorBoard files and train.log",
     )
-    add("--gpus", type=within(0), metavar="N", help=devices)
-    nodes = (
-        "machines (default: 1); run the same command on each, "
+    add(
+        "--updates",
+        type=within(1),
+        metavar="N",
+        help="train for N updates instead of the recipe's, "
+        "with warm-up, schedule and fading masks in proportion",
+    )
+    add(
+        "--gpus",
+        type=within(0),
+        metavar="N",
+        help="GPUs per machine (default: all); 0 trains on the CPU, for experiments, "
+        "with a process per machine",
+    )
+    add(
+        "--nodes",
+        type=within(1),
+        default=1,
+        metavar="N",
+        help="machines (default: 1); run the same command on each, "
         "with MASTER_ADDR set to one of them, whose port MASTER_PORT (default: 29500) "
-        "and the next the others can reach"
+        "and the next the others can reach",
     )
-    add("--nodes", type=within(1), default=1, metavar="N", help=nodes)
-    batch = (
-        "sequences per GPU at a time (default: a power of two that fits its memory); "
-        "the effective batch stays the same"
+    add(
+        "--batch-size",
+        type=within(1),
+        metavar="N",
+        help="sequences per GPU at a time (default: a power of two that fits its memory); "
+        "the effective batch stays the same",
     )
-    add("--batch-size", type=within(1), metavar="N", help=batch)
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
     args, fairseq_args = parser.parse_known_args(words)
     return args, [word for word in fairseq_args if word != "--"]

@@ -258,10 +258,15 @@ def scores_of_file(predictor, file, metrics, targets, predicted):
 
 def add_options(parser):
     """Adds the options that say what a bag of words is trained on; see `Labelled`."""
-    labelled = "folder of the labelled files, as for finetune_glue.sh"
-    parser.add_argument("--labelled", required=True, metavar="DIR", help=labelled)
-    regression = "a column `label` has numbers to predict"
-    parser.add_argument("--regression", action="store_true", help=regression)
+    parser.add_argument(
+        "--labelled",
+        required=True,
+        metavar="DIR",
+        help="folder of the labelled files, as for finetune_glue.sh",
+    )
+    parser.add_argument(
+        "--regression", action="store_true", help="a column `label` has numbers to predict"
+    )
 
 
 def main():

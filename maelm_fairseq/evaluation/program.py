@@ -95,31 +95,66 @@ def parse(arguments, command, fetch):
 
 def add_options(add):
     """Adds the options of the program by `add`, a parser's `add_argument`."""
-    names = "their names, ARM-SEED to compare arms (default: the files' names)"
-    data = "folder with their vocabulary, from data-prep/prepare.sh"
     tasks = f"default: all in --labelled, or {' '.join(PRIMARY_TASKS)}; there are also "
     tasks += " ".join(SECONDARY)
-    pairs = "minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
-    pairs += "BLiMP, or a folder of such files; without --tasks, nothing else"
-    labelled = "folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning "
-    labelled += "(default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)"
-    values = "tasks whose labels are numbers, though called label"
-    repeats = "repetitions of the few-shot probes, with other training examples "
-    repeats += f"(default: {REPEATS}); 0 for none"
-    means = "also probe the means of layers 1 to L side by side"
-    arms = "report the first arm minus the second, paired by seed: models called ARM-SEED; "
-    arms += "may be repeated"
     add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
-    add("--names", nargs="+", metavar="NAME", help=names)
-    add("--data", required=True, metavar="DIR", help=data)
+    add(
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        help="their names, ARM-SEED to compare arms (default: the files' names)",
+    )
+    add(
+        "--data",
+        required=True,
+        metavar="DIR",
+        help="folder with their vocabulary, from data-prep/prepare.sh",
+    )
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     add("--tasks", nargs="+", metavar="NAME", help=tasks)
-    add("--pairs", nargs="+", default=[], metavar="PATH", help=pairs)
-    add("--labelled", metavar="DIR", help=labelled)
-    add("--regression", nargs="+", default=[], metavar="NAME", help=values)
-    add("--few-shot-repeats", type=within(0), default=REPEATS, metavar="N", help=repeats)
-    add("--side-by-side", action="store_true", help=means)
-    add("--compare", nargs=2, action="append", default=[], metavar="ARM", help=arms)
+    add(
+        "--pairs",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
+        "BLiMP, or a folder of such files; without --tasks, nothing else",
+    )
+    add(
+        "--labelled",
+        metavar="DIR",
+        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning "
+        "(default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)",
+    )
+    add(
+        "--regression",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="tasks whose labels are numbers, though called label",
+    )
+    add(
+        "--few-shot-repeats",
+        type=within(0),
+        default=REPEATS,
+        metavar="N",
+        help="repetitions of the few-shot probes, with other training examples "
+        f"(default: {REPEATS}); 0 for none",
+    )
+    add(
+        "--side-by-side",
+        action="store_true",
+        help="also probe the means of layers 1 to L side by side",
+    )
+    add(
+        "--compare",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar="ARM",
+        help="report the first arm minus the second, paired by seed: models called ARM-SEED; "
+        "may be repeated",
+    )
 
 
 def names_of_models(args):

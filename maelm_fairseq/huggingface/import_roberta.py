@@ -53,10 +53,19 @@ def parse_args():
     layers = MaeLmConfig.decoder_layers
     add("--decoder-layers", type=int, default=layers, metavar="N", help=helps["decoder_layers"])
     add("--share-decoder-layers", action="store_true", help=helps["share_decoder_layers"])
-    longer = "positions, more than it has: theirs repeat"
-    add("--extend-positions", type=within(1, 10**6), metavar="N", help=longer)
-    seed = "of what is new (default: %(default)s)"
-    add("--seed", type=within(0), default=1, metavar="N", help=seed)
+    add(
+        "--extend-positions",
+        type=within(1, 10**6),
+        metavar="N",
+        help="positions, more than it has: theirs repeat",
+    )
+    add(
+        "--seed",
+        type=within(0),
+        default=1,
+        metavar="N",
+        help="of what is new (default: %(default)s)",
+    )
     return parser.parse_args()
 
 

@@ -71,24 +71,45 @@ def parse(task_class, words, program, description):
 
 def _add_options(parser):
     add = parser.add_argument
-    labelled = "folder of the labelled files; its name is the task's"
-    add("--labelled", required=True, metavar="DIR", help=labelled)
+    add(
+        "--labelled",
+        required=True,
+        metavar="DIR",
+        help="folder of the labelled files; its name is the task's",
+    )
     add("--checkpoint", required=True, metavar="FILE", help="the pretrained model")
     add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
     add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
-    seeds = "runs whose median is reported (default: 5)"
-    add("--seeds", type=within(1), default=5, metavar="N", help=seeds)
-    search = "search the paper's settings first, with a separate seed"
-    add("--search", action="store_true", help=search)
-    scratch = "train the same architecture without the pretrained weights"
-    add("--from-scratch", action="store_true", help=scratch)
-    jobs = "runs at the same time (default: one on each GPU, or one on the CPU)"
-    add("--jobs", type=within(1), metavar="N", help=jobs)
-    only_seed = (
-        "only do this one of the --seeds runs, as in a job array; the command without it "
-        "collects the results"
+    add(
+        "--seeds",
+        type=within(1),
+        default=5,
+        metavar="N",
+        help="runs whose median is reported (default: 5)",
     )
-    add("--only-seed", type=within(1), metavar="N", help=only_seed)
+    add(
+        "--search",
+        action="store_true",
+        help="search the paper's settings first, with a separate seed",
+    )
+    add(
+        "--from-scratch",
+        action="store_true",
+        help="train the same architecture without the pretrained weights",
+    )
+    add(
+        "--jobs",
+        type=within(1),
+        metavar="N",
+        help="runs at the same time (default: one on each GPU, or one on the CPU)",
+    )
+    add(
+        "--only-seed",
+        type=within(1),
+        metavar="N",
+        help="only do this one of the --seeds runs, as in a job array; the command without it "
+        "collects the results",
+    )
 
 
 def _add_settings(parser):
