@@ -84,6 +84,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
         "model": {},
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
+        "max_update": None,
     }
     state["cfg"] = {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}
     message = "model.pt: task: mask_prob: found '0.3', expected a number"

@@ -121,7 +121,7 @@ def measure_little(monkeypatch):
         "PARTS_OF_FINE_TUNING": 1,
         "RANK_TOKENS": 2000,
         "ROUNDS": 1,
-        "PART": 1,
+        "UPDATES_PER_TIMING": 1,
     }.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))

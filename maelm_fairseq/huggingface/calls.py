@@ -154,9 +154,9 @@ class Export:
             for (begin, _), (word, label), is_whole in zip(spans, tagged, told_apart):
                 if is_whole:
                     around = [group for group in groups if group["start"] <= begin < group["end"]]
-                    groups = [group["entity_group"] for group in around]
-                    expected_group = label[2:] if label[:2] in ("B-", "I-") else label
-                    self.expect(f"group of {word!r} in {text!r}", groups, [expected_group])
+                    found = [group["entity_group"] for group in around]
+                    expected = label[2:] if label[:2] in ("B-", "I-") else label
+                    self.expect(f"group of {word!r} in {text!r}", found, [expected])
 
     def told_apart(self, text, spans):
         """Whether the pipeline keeps each word at these places whole.
