@@ -76,9 +76,9 @@ TRAJECTORIES = ["A", "B", "D"]  # arms whose first two seeds keep a checkpoint f
 
 
 def arm_and_seed(name):
-    """Splits ARM-SEED or ARM-SEED-KIND: the arm's name, the seed, and the kind.
+    """Splits ARM-SEED or ARM-SEED-VARIANT: the arm's name, the seed, and the variant.
 
-    The kind is "reset", "rates" or "".
+    The variant is "reset", "rates" or "".
     """
     match = re.fullmatch(r"(.+)-(\d+)(?:-(reset|rates))?", name)
     if not match or match[1] not in ARMS:

@@ -90,8 +90,8 @@ class MaeLm:
         Returns: int64 (T,); for lists (B, T), padded at the end
         Raises:
             ValueError: an empty list, or lists of different lengths
-            TypeError: not a string or a list of strings, or `text` and `pair` are not of the same
-                kind
+            TypeError: not a string or a list of strings, or one of `text` and `pair` is a string
+                and the other a list
         """
         return token_tensors.encode(self, text, pair, truncate)
 
@@ -190,7 +190,7 @@ class MaeLm:
         return answering.answer(self, questions, contexts)
 
     def fill_mask(self, text, topk=5):
-        """Predicts each `<mask>` as in pretraining: with the mask left out of the encoder.
+        """Predicts each `<mask>` as in pretraining: left out of the encoder, but for an MLM.
 
         Only pieces are candidates: probabilities are renormalised without special symbols and
         `<mask>`, to a sum of 1.

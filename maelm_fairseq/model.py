@@ -170,7 +170,7 @@ class MaeLmModel(BaseFairseqModel):
         return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
-        """The paper's decoder: appends [MASK] to the encoder's output, returns predicted positions.
+        """The paper's decoder: appends [MASK] to the encoder's output, and predicts from both.
 
         Every row carries its position, so the order of rows is free: visible rows first, masked
         rows last. The predicted rows are then the last K, and the last layer computes only those.
@@ -180,7 +180,7 @@ class MaeLmModel(BaseFairseqModel):
             positions: (B, V)
             masked_positions: (B, M)
             num_predicted: K
-        Returns: (B, K, C)
+        Returns: (B, K, C), the hidden states of the predicted rows
         """
         masks = self.embed_masks(masked_positions).to(encoded.dtype)
         x = torch.cat([encoded, masks], dim=1)

@@ -130,14 +130,14 @@ class MaeLmTask(MaeLmBaseTask):
     Its `cfg` is a `MaeLmTaskConfig`.
     """
 
+    needs_decoder = True  # the model builds its decoder for tasks that say so
+
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         settings = {field.name: getattr(cfg, field.name) for field in fields(MaskSettings)}
         self.mask_settings = MaskSettings(**settings)
         self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
         self.fade_updates = cfg.encoder_mask_fade_updates
-
-    needs_decoder = True  # the model builds its decoder for tasks that say so
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):

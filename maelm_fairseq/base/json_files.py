@@ -35,7 +35,7 @@ def read_json(path, value_type, expected, fix="remove it and run again", file_na
         file_names: as for `parse_json`
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is not JSON, or its value is of another kind
+        ValueError: it is not JSON, or its value is of another type
         OSError: it cannot be read
     """
     if not os.path.lexists(path):

@@ -7,7 +7,7 @@ import typing
 
 from .errors import UsageError
 
-# Cached, as large files have a hundred thousand objects of a kind.
+# Cached, as large files have a hundred thousand objects of one class.
 type_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 

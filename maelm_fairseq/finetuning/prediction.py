@@ -38,7 +38,7 @@ def make_task(name, **options):
 
 
 def load_task(checkpoint_file, **options):
-    """A fine-tuned model with its task, outside fairseq's commands.
+    """The task of a fine-tuned checkpoint, and its model, outside fairseq's commands.
 
     `options` replace those in the checkpoint.
 

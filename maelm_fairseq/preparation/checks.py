@@ -102,7 +102,7 @@ def _check_unknown(data, rate):
 
 
 def _check_unchanged(prefix, checksums, record, again):
-    """Compares (kind, path of a file, SHA-256 of its contents) with a record."""
+    """Compares (file type, path of a file, SHA-256 of its contents) with a record."""
     for file_type, path, checksum in checksums:
         if record.sha256.get(file_type, checksum) != checksum:
             raise UsageError(

@@ -104,8 +104,8 @@ from .reporting import reporter
 
 def is_command():
     """Whether this process runs one of fairseq's commands, not a program that imports us."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    names = [*sys.modules, getattr(main, "name", "")]
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    names = [*sys.modules, getattr(spec, "name", "")]
     return any(name.partition(".")[0] == "fairseq_cli" for name in names)
 
 
