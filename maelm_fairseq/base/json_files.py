@@ -61,7 +61,7 @@ def parse_json(text, value_type, where, file_names=False):
         where: what error messages begin with
         file_names: whether there may be names of files in it, which need not be Unicode
     Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another
-        kind
+        type
     """
     try:
         value = json.loads(text, object_pairs_hook=unique)

@@ -123,7 +123,7 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
             losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:
             epoch_itr.validation_due = True
-    if stopping.Process.agreed:
+    if stopping.StopState.agreed:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         stop_with_checkpoint(cfg.checkpoint, update)
     return losses_and_end

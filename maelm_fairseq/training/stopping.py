@@ -30,7 +30,7 @@ class StopRequested(Exception):
     """Ends a validation after a process was asked to stop."""
 
 
-class Process:
+class StopState:
     """What this process knows of requests to stop."""
 
     pid = None  # of the process that handles signals; not of the loader workers forked from it
@@ -52,7 +52,7 @@ def handle_signals(announce, pass_on=False):
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    if Process.pid is None:
+    if StopState.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
     if pass_on:
@@ -62,9 +62,9 @@ def handle_signals(announce, pass_on=False):
         resource_tracker.ensure_running()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    Process.pid = os.getpid()
-    Process.announces = announce
-    Process.passes_on = pass_on
+    StopState.pid = os.getpid()
+    StopState.announces = announce
+    StopState.passes_on = pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
@@ -75,24 +75,24 @@ def _ignore():
 
     The interpreter takes a moment to end.
     """
-    if os.getpid() == Process.pid:
+    if os.getpid() == StopState.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _note(number, frame):
     """The signal handler."""
-    if os.getpid() != Process.pid:
+    if os.getpid() != StopState.pid:
         return
     if number == signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
-    if Process.announces and not Process.received:
+    if StopState.announces and not StopState.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError):  # whoever reads it may have been killed
             os.write(2, message.format(signal.Signals(number).name, again).encode())
-    Process.received = True
-    if Process.passes_on:
+    StopState.received = True
+    if StopState.passes_on:
         for process in multiprocessing.active_children():
             process.terminate()
 
@@ -103,9 +103,9 @@ def _protect_worker():
     A whole group of processes may be sent the signal. PyTorch's workers would end, and the run
     would fail without them. The other signals reach `_note`, which does nothing in workers.
     """
-    if os.getppid() == Process.pid:
+    if os.getppid() == StopState.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(Process.pid,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(StopState.pid,), daemon=True).start()
 
 
 def _end_with(parent):
@@ -128,13 +128,13 @@ def listen(task):
         @functools.wraps(step)
         def tell(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
-            return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(Process.received)}
+            return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(StopState.received)}
 
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(STOP_LOG_KEY, 0) for log in logging_outputs):
-            Process.agreed = True
+            StopState.agreed = True
             if not criterion.training:
                 raise StopRequested
         logging_outputs = [without_request(log) for log in logging_outputs]
