@@ -151,9 +151,9 @@ def points_with_interval(row):
 
 def draw_differences(natural, order):
     """A figure of differences with 95% intervals; those on word order have an axis of their own."""
-    rows = [max(1, len(natural)), max(1, len(order))]
-    size = 9, 2 + 0.32 * sum(rows)
-    figure, axes = plt.subplots(2, figsize=size, height_ratios=rows, layout="constrained")
+    heights = [max(1, len(natural)), max(1, len(order))]
+    size = 9, 2 + 0.32 * sum(heights)
+    figure, axes = plt.subplots(2, figsize=size, height_ratios=heights, layout="constrained")
     count = int(natural.on.isin(SENSITIVE).sum())  # they come first
     low, high = -EQUIVALENCE_MARGIN, EQUIVALENCE_MARGIN
     axes[0].fill_betweenx([-0.6, count - 0.5], low, high, color="0.92")

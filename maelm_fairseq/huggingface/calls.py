@@ -61,19 +61,19 @@ class Export:
     # What users of all heads do -----------------------------------------------------------------
 
     def check_texts(self, calls):
-        """Texts or pairs, padded on either side and truncated: tokens, their places, outputs."""
+        """Texts or pairs, padded on either side and truncated: tokens, their offsets, outputs."""
         columns = [list(column) for column in zip(*calls["texts"])]
         for side in ["right", "left"]:
             batch, real = self.encode(*columns, side=side, return_offsets_mapping=True)
-            all_places = batch["offset_mapping"].tolist()
-            rows = zip(calls["texts"], batch["input_ids"], all_places, real, calls["tokens"])
+            all_offsets = batch["offset_mapping"].tolist()
+            rows = zip(calls["texts"], batch["input_ids"], all_offsets, real, calls["tokens"])
             for texts, row, spans, is_real, expected in rows:
                 what = f"tokens of {texts}, padded on the {side}"
                 self.expect(what, row[is_real].tolist(), expected)
                 if len(texts) == 1 and calls["trims"]:
                     parts = [texts[0][begin:end] for begin, end in spans]
                     trimmed = [part.strip() or part for part in parts]
-                    self.expect(f"places of tokens of {texts}", parts, trimmed)
+                    self.expect(f"offsets of tokens of {texts}", parts, trimmed)
             self.check_outputs(calls, batch, real, side)
 
     def check_outputs(self, calls, batch, real, side):
@@ -159,7 +159,7 @@ class Export:
                     self.expect(f"group of {word!r} in {text!r}", found, [expected])
 
     def told_apart(self, text, spans):
-        """Whether the pipeline keeps each word at these places whole.
+        """Whether the pipeline keeps the word of each span whole.
 
         It begins a new word at an unknown token, and at a token that starts where the word does.
         The second token of a word does so if the first is only the mark of a word's beginning, or
@@ -170,34 +170,34 @@ class Export:
         whole = []
         for begin, end in spans:
             of_word = [(token, span) for token, span in tokens if begin <= span[0] < end]
-            (_, first_place), *others = of_word
+            (_, first_span), *others = of_word
             others_continue = all(
                 token != self.tokenizer.unk_token_id and span[0] > begin for token, span in others
             )
-            whole.append(first_place[0] == begin and others_continue)
+            whole.append(first_span[0] == begin and others_continue)
         return whole
 
     def check_answers(self, calls):
         """Questions with contexts of one window.
 
-        The answer is the most probable span of the context, by the places of its tokens.
+        The answer is the most probable span of the context, by the offsets of its tokens.
         """
         for question, context, expected in calls["answers"]:
             batch, _ = self.encode([question], [context], return_offsets_mapping=True)
             output = self.run(batch)
-            spans = batch["offset_mapping"][0].tolist()
+            offsets = batch["offset_mapping"][0].tolist()
             start = output.start_logits[0].log_softmax(-1)
             end = output.end_logits[0].log_softmax(-1)
             inside = []  # the tokens of the context
             for i, part in enumerate(batch.sequence_ids(0)):
-                if part == 1 and context[slice(*spans[i])].strip():
+                if part == 1 and context[slice(*offsets[i])].strip():
                     inside.append(i)
             spans = []
             for i in inside:
                 ends = [j for j in inside if 0 <= j - i < calls["longest"]]
                 spans += [(float(start[i] + end[j]), i, j) for j in ends]
             score, first, last = max(spans, default=(float("-inf"), 0, 0))
-            answer = context[spans[first][0] : spans[last][1]].strip()
+            answer = context[offsets[first][0] : offsets[last][1]].strip()
             if calls["may_be_empty"] and float(start[0] + end[0]) > score:
                 answer = ""
             self.expect(f"answer to {question!r} in {context!r}", answer, expected)
