@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ def write_lines(path, *lines):
 def test_a_file_of_blimp_is_pairs_in_one_group(tmp_path):
     lines = [blimp_line("a b", "b a"), "", blimp_line(" ä ", "c")]
     pairs = read_pairs(write_lines(tmp_path / "wh.jsonl", *lines))
+    assert read_pairs(Path(tmp_path, "wh.jsonl")).digest == pairs.digest
     assert pairs.name == "wh"
     assert pairs.good == ["a b", "ä"]
     assert pairs.bad == ["b a", "c"]

@@ -57,6 +57,7 @@ def read_pairs(path):
         FileNotFoundError: there is no such file
         UsageError: a file has no pairs, or a line that is not one; the folder has no such file
     """
+    path = os.fspath(path)
     name = os.path.basename(os.path.abspath(path))
     if os.path.isdir(path):
         files = json_lines_files(path)
