@@ -217,3 +217,19 @@ def test_prose_has_the_numbers_of_the_tables(path, beginning):
     assert f"{mean:.1f} points higher than" in claim
     assert f"{low:.1f} to {high:.1f}" in claim
     assert re.search(rf"(together|combined with it) {together:.1f}\b", claim)
+
+
+@pytest.mark.parametrize("path", ["README.md", "experiments/RESULTS.md", "experiments/SMALL.md"])
+def test_prose_has_the_interval_of_the_primary_test(path):
+    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- objectives_on_pairs -->\n(.*?)<!-- end -->", text, flags=re.S)
+    titles = [small.VARIANT_TITLES[variant] for variant in ("mae_lm", "all_masks")]
+    mean, low, high = map(float, cells(table, ", minus: ".join(titles))[-3:])
+    assert abs(mean) < 0.1
+    claims = [
+        line
+        for line in (ROOT / path).read_text(encoding="utf-8").splitlines()
+        if "less than 0.1 points" in line
+    ]
+    assert len(claims) == 1
+    assert f"({low:+.1f} to {high:+.1f}" in claims[0]
