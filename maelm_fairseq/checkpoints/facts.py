@@ -61,6 +61,7 @@ class Facts:
     updates: Optional[int] = None
     validated: Any = None  # the last validation's metric
     dev_scores: Optional[Dict[str, Any]] = None  # of fine-tuning: {metric: percent}
+    train_file: Optional[str] = None  # SHA-256 of the labelled file of fine-tuning
     # The name of the folder from which an encoder was imported that has not been trained since.
     imported_from: Optional[str] = None
     imported_head: bool = True  # whether that encoder had the head of pretraining
@@ -126,6 +127,7 @@ def facts_of(state, path):
         updates=history[-1].get("num_updates"),
         validated=extra_state.get("val_loss"),
         dev_scores=(task.scores or {}).get("valid"),
+        train_file=task.train_file,
         imported_from=imported_from,
         imported_head=bool(state.get("imported_head", True)),
     )

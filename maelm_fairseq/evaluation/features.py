@@ -15,10 +15,9 @@ from tqdm import tqdm
 from .. import hub
 from ..base import provenance
 from ..base.subwords import sequence
-from ..base.typed_values import typed
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
-from ..checkpoints.run_state import TaskState
+from ..checkpoints.facts import facts_of
 from ..vocabulary import read_vocabulary
 
 
@@ -78,8 +77,7 @@ class Encoder:
         state = read_checkpoint(checkpoint)
         check_vocabulary(state, dictionary, checkpoint)
         self.predicts_masks = "lm_head.bias" in state["model"]
-        # SHA-256 of the labelled file that it was fine-tuned on; None for a pretrained encoder.
-        self.train_file = typed(TaskState, state["task_state"], checkpoint).train_file
+        self.facts = facts_of(state, checkpoint)
 
     @functools.cached_property
     def model(self):

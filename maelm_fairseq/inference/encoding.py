@@ -16,11 +16,16 @@ from .token_tensors import SHORTEN_OR_SPLIT, check_length, checked_tokens, encod
 BATCH_TOKENS = 2048  # of a batch, including padding
 
 
-@torch.no_grad()
 def layers(hub_model, tokens):
     """As `hub.MaeLm.layers`."""
+    vocabulary = len(hub_model.dictionary)
+    return layers_of_batches(hub_model, checked_tokens(tokens, vocabulary, dimensions=(2,)))
+
+
+@torch.no_grad()
+def layers_of_batches(hub_model, tokens):
+    """As `layers`, of tokens that have been checked or come from the tokenizer."""
     model, pad = hub_model.model, hub_model.dictionary.pad()
-    tokens = checked_tokens(tokens, len(hub_model.dictionary), dimensions=(2,))
     lengths = lengths_of(tokens, pad)
     longest = int(lengths.argmax())
     check_length(hub_model, int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
@@ -39,7 +44,7 @@ def extract_features(hub_model, texts, all_layers, truncate):
     weight = hub_model.model.embed_tokens.weight
     count = len(hub_model.model.encoder.layers) + 1 if all_layers else 1
     features = weight.new_zeros(count, *batch.shape, weight.size(1))
-    for rows, padding, hidden in layers(hub_model, batch):
+    for rows, padding, hidden in layers_of_batches(hub_model, batch):
         of_batch = torch.stack(hidden[-count:]).masked_fill(padding[..., None], 0)
         features[:, rows, : padding.size(1)] = of_batch
     features = features if all_layers else features[0]
@@ -63,7 +68,7 @@ def embed(hub_model, texts, truncate, normalize, layer):
     batch = tokens if tokens.dim() == 2 else tokens[None]
     weight = hub_model.model.embed_tokens.weight
     vectors = weight.new_zeros(len(batch), weight.size(1), dtype=torch.float32)
-    for rows, padding, hidden in layers(hub_model, batch):
+    for rows, padding, hidden in layers_of_batches(hub_model, batch):
         features = hidden[layer].float().masked_fill(padding[..., None], 0)
         vectors[rows] = features.sum(1) / (~padding).sum(1, keepdim=True)
     if normalize:

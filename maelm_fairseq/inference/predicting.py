@@ -9,7 +9,7 @@ from ..base.errors import UsageError
 from ..base.subwords import word_sequences
 from ..base.text_input import joined_words, list_of_texts, texts_or_pairs
 from ..heads import SpanHead, TokenClassificationHead, only_head
-from .encoding import layers
+from .encoding import layers_of_batches
 from .token_tensors import padded, tokens_of_text
 
 
@@ -84,7 +84,7 @@ def logits_of(hub_model, head, rows):
         return []
     logits = [None] * len(rows)
     batch = padded(rows, hub_model.dictionary.pad())
-    for indices, padding, hidden in layers(hub_model, batch):
+    for indices, padding, hidden in layers_of_batches(hub_model, batch):
         outputs = head(hidden[-1], padding=padding).float().cpu()
         for i, output, real in zip(indices.tolist(), outputs, ~padding.cpu()):
             logits[i] = output[real] if output.dim() == 2 else output

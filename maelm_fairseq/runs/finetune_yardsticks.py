@@ -116,14 +116,14 @@ class Measurement:
             if score.predictor == BAG_OF_WORDS:
                 bags[score.file, score.metric] = score.value
         for results, answers in [(encoder, answered), (of_both, votes)]:
+            errors = {}  # of each split, once for all of its metrics
+            for split in others:
+                errors[split] = self.error_of_difference(split, answers[split], others[split])
             for result in results:
-                if (result.file_name, result.metric) not in bags:
-                    continue
-                split = self.split_of_file[result.file_name]
-                bag = bags[result.file_name, result.metric]
-                errors = self.error_of_difference(split, answers[split], others[split])
-                result.lead = float(np.median(result.bounded)) - bag
-                result.lead_error = errors[result.metric]
+                if (result.file_name, result.metric) in bags:
+                    bag = bags[result.file_name, result.metric]
+                    result.lead = float(np.median(result.bounded)) - bag
+                    result.lead_error = errors[self.split_of_file[result.file_name]][result.metric]
         results = []
         leads = {(result.file_name, result.metric): result for result in encoder}
         for score in found.scores:
