@@ -60,7 +60,7 @@ class Facts:
     options: RunOptions = RunOptions()
     updates: Optional[int] = None
     validated: Any = None  # the last validation's metric
-    dev_scores: Optional[Dict[str, Any]] = None  # of fine-tuning: {metric: percent}
+    dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
     train_file: Optional[str] = None  # SHA-256 of the labelled file of fine-tuning
     # The name of the folder from which an encoder was imported that has not been trained since.
     imported_from: Optional[str] = None
@@ -109,6 +109,12 @@ def facts_of(state, path):
     if "imported_from" in state:
         imported_from = typed(str, state["imported_from"], f"{where}: imported_from")
 
+    dev_scores = typed(
+        Optional[Dict[str, float]],
+        (task.scores or {}).get("valid"),
+        f"{where}: task_state: scores: valid",
+    )
+
     def option_of_pretraining(name):
         """An option of pretraining, which the state of a fine-tuned checkpoint keeps."""
         own = getattr(options, name)
@@ -126,7 +132,7 @@ def facts_of(state, path):
         options=options,
         updates=history[-1].get("num_updates"),
         validated=extra_state.get("val_loss"),
-        dev_scores=(task.scores or {}).get("valid"),
+        dev_scores=dev_scores,
         train_file=task.train_file,
         imported_from=imported_from,
         imported_head=bool(state.get("imported_head", True)),
