@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .base.errors import UsageError
 from .base.ranges import UNDER_1
-from .base.settings import option, setting, validate
+from .base.settings import check_ranges, option, setting
 from .engine import ChoiceEnum, FairseqDataclass
 from .heads import FIRST_TOKEN, POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5
@@ -99,7 +99,7 @@ MPNET_SIZES = (32, 128)
 
 def check_sizes(cfg):
     """Refuses sizes that are out of range or contradict each other."""
-    validate(cfg, MaeLmConfig)
+    check_ranges(cfg, MaeLmConfig)
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
     if width % heads:
         raise UsageError(

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
 from .base.ranges import OVER_0, UNDER_1
-from .base.settings import setting, validate
+from .base.settings import check_ranges, setting
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 
@@ -56,7 +56,7 @@ class MaskSettings:
     )
 
     def __post_init__(self):
-        validate(self, MaskSettings)
+        check_ranges(self, MaskSettings)
         if self.leave_unmasked_prob + self.random_token_prob > 1:
             raise UsageError(
                 f"--leave-unmasked-prob {self.leave_unmasked_prob} and "

@@ -9,12 +9,12 @@ from typing import Optional
 
 import numpy as np
 import torch
-from omegaconf import II, MISSING
+from omegaconf import II, MISSING, OmegaConf
 
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
-from .base.settings import as_dict, setting, validate
+from .base.settings import as_dict, check_ranges, setting
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
@@ -54,6 +54,13 @@ class MaeLmBaseTask(FairseqTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """The task of a configuration, which must be in range and without contradictions."""
+        check_ranges(cfg, OmegaConf.get_type(cfg))
+        check_precision(cfg)
+        return cls(cfg)
 
     @property
     def source_dictionary(self):
@@ -132,27 +139,13 @@ class MaeLmTask(MaeLmBaseTask):
 
     needs_decoder = True  # the model builds its decoder for tasks that say so
 
-    def __init__(self, cfg, dictionary):
-        super().__init__(cfg, dictionary)
+    def __init__(self, cfg):
+        check_compilation(cfg)
+        super().__init__(cfg, shared_dictionary(utils.split_paths(cfg.data)))
         settings = {field.name: getattr(cfg, field.name) for field in fields(MaskSettings)}
         self.mask_settings = MaskSettings(**settings)
-        self.masking = Masking(self.mask_settings, dictionary, cfg.seed)
+        self.masking = Masking(self.mask_settings, self.dictionary, cfg.seed)
         self.fade_updates = cfg.encoder_mask_fade_updates
-
-    @classmethod
-    def setup_task(cls, cfg, **kwargs):
-        validate(cfg, MaeLmTaskConfig)
-        check_precision(cfg)
-        check_compilation(cfg)
-        first, *others = utils.split_paths(cfg.data)
-        dictionary = checked_dictionary(first)
-        for folder in others:  # now, rather than when their turn comes, days later
-            if load_dictionary(folder) != dictionary:
-                raise UsageError(
-                    f"{folder}/dict.txt differs from that of {first}: "
-                    "prepare all folders with the same"
-                )
-        return cls(cfg, dictionary)
 
     def build_model(self, cfg, from_checkpoint=False):
         """The model; in a new run, it may begin with what can be counted in the text."""
@@ -294,6 +287,21 @@ class MaeLmTask(MaeLmBaseTask):
         )
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
+
+
+def shared_dictionary(folders):
+    """The dictionary of folders of binarized data; refuses folders that differ in it.
+
+    They are all read now, although the turn of some may come only days later.
+    """
+    first, *others = folders
+    dictionary = checked_dictionary(first)
+    for folder in others:
+        if load_dictionary(folder) != dictionary:
+            raise UsageError(
+                f"{folder}/dict.txt differs from that of {first}: prepare all folders with the same"
+            )
+    return dictionary
 
 
 def check_compilation(cfg):

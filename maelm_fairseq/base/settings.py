@@ -36,15 +36,15 @@ def as_dict(section):
     return vars(section) if isinstance(section, Namespace) else dict(section)
 
 
-def validate(values, settings_class):
-    """Refuses values that are out of the range of their `setting`.
+def check_ranges(cfg, config_class):
+    """Refuses a configuration with a value out of the range of its `setting`.
 
     Args:
-        values: an object with the attributes of the dataclass
-        settings_class: the dataclass
+        cfg: an object with the attributes of the dataclass
+        config_class: the dataclass
     Raises ValueError: names the first of them
     """
-    for definition in fields(settings_class):
+    for definition in fields(config_class):
         if "range" in definition.metadata:
-            value = getattr(values, definition.name)
+            value = getattr(cfg, definition.name)
             definition.metadata["range"].check(value, option(definition.name))

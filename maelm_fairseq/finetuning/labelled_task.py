@@ -28,7 +28,7 @@ from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
 from ..checkpoints.facts import facts_of
 from ..distributed import from_all_processes
 from ..engine import MetersDict, metrics, models
-from ..precision import PrecisionConfig, check_precision
+from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..task import MaeLmBaseTask
 from ..vocabulary import read_vocabulary
@@ -72,8 +72,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
     loss_unit = " bits"
 
-    def __init__(self, cfg, **unused):
-        check_precision(cfg)
+    def __init__(self, cfg):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
         self.positions = None  # see `fit_to`

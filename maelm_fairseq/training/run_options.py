@@ -9,7 +9,7 @@ from omegaconf import ListConfig
 
 from ..base.errors import UsageError
 from ..base.ranges import Range
-from ..base.settings import as_dict, option, validate
+from ..base.settings import as_dict, check_ranges, option
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 
@@ -52,7 +52,7 @@ def check_run_options(cfg):
             check_range(name, given)
     betas(optimizer.get("adam_betas", (0.9, 0.98)))
     if name_in(cfg.optimizer) == TORCH_ADAMW:
-        validate(cfg.optimizer, TorchAdamWConfig)
+        check_ranges(cfg.optimizer, TorchAdamWConfig)
     check_rates(cfg.optimization, schedule)
     if trains_on_cpu(cfg) and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
         raise UsageError(
