@@ -105,22 +105,21 @@ class Classifier(torch.nn.Module):
             absent = absent | dropped
         positions = torch.arange(tokens.size(1)).expand_as(tokens)
         positions = positions.masked_fill(absent, NO_POSITION)
-        hidden = []
         with torch.autocast("cpu", torch.bfloat16):
-            encoded = self.encoder(self.embed_tokens(tokens), positions, True, hidden=hidden)
-            return self.head(self.pooled(encoded, hidden, absent)[:, None]).float()
+            hidden = self.encoder(self.embed_tokens(tokens), positions, True, all_layers=True)
+            return self.head(self.pooled(hidden, absent)[:, None]).float()
 
-    def pooled(self, encoded, hidden, absent):
+    def pooled(self, hidden, absent):
         """What the head reads, (B, C).
 
         Args:
-            encoded: output of the encoder, (B, T, C)
-            hidden: the input of its first layer and the outputs of all, L + 1 times (B, T, C)
+            hidden: the input of the encoder's first layer and the outputs of all, L + 1 times
+                (B, T, C)
             absent: which tokens are padding or left out, (B, T)
         """
         if self.settings.pooling == READ_FIRST:
-            return encoded[:, 0]
-        x = encoded if self.settings.pooling == READ_MEAN else torch.stack(hidden).mean(0)
+            return hidden[-1][:, 0]
+        x = hidden[-1] if self.settings.pooling == READ_MEAN else torch.stack(hidden).mean(0)
         is_word = ~absent[:, 1:, None]
         return (x[:, 1:] * is_word).sum(1) / is_word.sum(1).clamp(min=1)
 

@@ -213,7 +213,7 @@ class Transformer(nn.Module):
         sizes = (width, ffn_width, heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(layers))
 
-    def forward(self, x, positions, padded: bool, outputs=None, hidden=None, masks=None):
+    def forward(self, x, positions, padded: bool, outputs=None, masks=None, all_layers=False):
         """Runs the layers.
 
         Args:
@@ -221,26 +221,27 @@ class Transformer(nn.Module):
             positions: (B, T) original positions, -1 for padding
             padded: whether there is any padding; known without synchronising with the device
             outputs: number of rows at the end that the last layer computes; None for all
-            hidden: a list that receives the input of the first layer and the output of each layer
             masks: `Masks`, which follow the T rows; None for none
-        Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C)
+            all_layers: return a list, the input of the first layer and the output of each
+        Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C); or a list
         """
         dtype = matmul_dtype(x)
         x = self.embed(x, positions)
         streams = [self.stream(positions, positions, padded, dtype)]
         entry = len(self.layers) - masks.layers if masks else None
+        hidden_states = []
         for i, layer in enumerate(self.layers):
             if i == entry:
                 x = torch.cat([x, self.embed(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
                 streams.append(self.stream(masks.positions, keys, padded, dtype))
-            if hidden is not None:
-                hidden.append(x)
+            if all_layers:
+                hidden_states.append(x)
             if outputs is not None and i == len(self.layers) - 1:
                 streams = last_of(streams, outputs)
             x = layer(x, streams)
-        if hidden is not None:
-            hidden.append(x)
+        if all_layers:
+            return [*hidden_states, x]
         return x
 
     def embed(self, x, positions):

@@ -158,16 +158,15 @@ class MaeLmModel(BaseFairseqModel):
             )
         return self.lm_head(decoded, self.embed_tokens.weight)
 
-    def forward_encoder(self, tokens, positions=None, padded=True, hidden=None):
+    def forward_encoder(self, tokens, positions=None, padded=True, all_layers=False):
         """(B, V) tokens at their original positions (B, V) -> (B, V, C); None for 0, 1, 2, ...
 
-        A list given as `hidden` receives the outputs of layers 0 (the embeddings) to L, (B, V, C)
-        each.
+        With `all_layers`, it returns a list: layers 0 (the embeddings) to L, (B, V, C) each.
         """
         if positions is None:
             positions = torch.arange(tokens.size(1), device=tokens.device)
             positions = positions.masked_fill(tokens.eq(self.pad), NO_POSITION)
-        return self.encoder(self.embed_tokens(tokens), positions, padded, hidden=hidden)
+        return self.encoder(self.embed_tokens(tokens), positions, padded, all_layers=all_layers)
 
     def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
         """The paper's decoder: appends [MASK] to the encoder's output, and predicts from both.
@@ -188,7 +187,7 @@ class MaeLmModel(BaseFairseqModel):
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
     def forward_shared(
-        self, tokens, positions, masked_positions, num_predicted=None, padded=True, hidden=None
+        self, tokens, positions, masked_positions, num_predicted=None, padded=True, all_layers=False
     ):
         """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads.
 
@@ -200,8 +199,9 @@ class MaeLmModel(BaseFairseqModel):
             tokens, positions: (B, V)
             masked_positions: (B, M)
             num_predicted: K, or None for all rows
-            hidden: a list that receives the outputs of layers 0 to L, the later ones with the masks
-        Returns: (B, K, C), or (B, V + M, C)
+            all_layers: return layers 0 to L instead of the last one
+        Returns: (B, K, C), or (B, V + M, C); with `all_layers` a list, of which the later layers
+            have the masks
         """
         if masked_positions.size(1) and not self.shared_layers:
             raise UsageError(
@@ -209,7 +209,7 @@ class MaeLmModel(BaseFairseqModel):
             )
         masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
         x = self.embed_tokens(tokens)
-        return self.encoder(x, positions, padded, num_predicted, hidden, masks)
+        return self.encoder(x, positions, padded, num_predicted, masks, all_layers)
 
     def embed_masks(self, masked_positions):
         """(B, M) -> (B, M, C), the embedding of [MASK] without positions."""

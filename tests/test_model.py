@@ -463,8 +463,7 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     real = positions >= 0
 
     def visible(masked):
-        hidden = []
-        model.forward_shared(tokens, positions, masked, hidden=hidden)
+        hidden = model.forward_shared(tokens, positions, masked, all_layers=True)
         masked_rows = [x.size(1) - V for x in hidden]
         assert masked_rows == [0] * (3 - layers) + [masked.size(1)] * (layers + 1)
         return [x[:, :V][real] for x in hidden]
@@ -475,8 +474,7 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     for fewer in [masked[:, :1], masked[:, :0]]:
         is_equal = torch.equal if fewer.size(1) == masked.size(1) else is_close
         assert all(map(is_equal, visible(fewer), expected))
-    encoded = []
-    model.forward_encoder(tokens, positions, hidden=encoded)
+    encoded = model.forward_encoder(tokens, positions, all_layers=True)
     for x, y in zip(encoded, expected):
         torch.testing.assert_close(x[real], y, rtol=0, atol=1e-12)
     logits = model(**setting.inputs)

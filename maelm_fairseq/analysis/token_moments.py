@@ -151,8 +151,7 @@ def measure_moments(model, blocks, progress=None):
         tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
         masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
         padding = tokens.eq(model.pad)
-        hidden = []
-        model.forward_encoder(tokens, padded=bool(padding.any()), hidden=hidden)
+        hidden = model.forward_encoder(tokens, padded=bool(padding.any()), all_layers=True)
         moments.add("without_mask", hidden, ~padding)
         hidden = encode_with_mask(model, tokens, masked, padding)
         moments.add("real_tokens", hidden, ~(padding | masked))
@@ -176,16 +175,14 @@ def encode_with_mask(model, tokens, masked, padding):
         masked, padding: bool (B, T)
     Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
-    hidden = []
     if not model.shared_layers:
         inputs = tokens.masked_fill(masked, model.mask)
-        model.forward_encoder(inputs, padded=bool(padding.any()), hidden=hidden)
-        return hidden
+        return model.forward_encoder(inputs, padded=bool(padding.any()), all_layers=True)
     T = tokens.size(1)
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)
     visible = positions.masked_fill(masked | padding, NO_POSITION)
     predicted = positions.masked_fill(~masked, NO_POSITION)
-    model.forward_shared(tokens, visible, predicted, hidden=hidden)
+    hidden = model.forward_shared(tokens, visible, predicted, all_layers=True)
     # Each layer has the T real tokens, then perhaps T places for [MASK].
     hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
     return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]

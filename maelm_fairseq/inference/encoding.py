@@ -32,9 +32,11 @@ def layers_of_batches(hub_model, tokens):
     for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
         batch = tokens[rows, : int(lengths[rows].max())].to(hub_model.device)
         padding = batch.eq(pad)
-        hidden = []
-        model.forward_encoder(batch, padded=bool(padding.any()), hidden=hidden)
-        yield rows, padding, hidden
+        yield (
+            rows,
+            padding,
+            model.forward_encoder(batch, padded=bool(padding.any()), all_layers=True),
+        )
 
 
 def extract_features(hub_model, texts, all_layers, truncate):
