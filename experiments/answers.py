@@ -38,7 +38,7 @@ def word_vectors(data, width):
     vocabulary = len(task.source_dictionary)
     blocks = task.read_split("train").sample(MAX_COUNTED_TOKENS)
     pairs, counts = count_neighbours(blocks, vocabulary)
-    return embeddings(pairs, counts, vocabulary, width, deviation=1.0).numpy()
+    return embeddings(pairs, counts, vocabulary, width, std=1.0).numpy()
 
 
 def answers_of_word_vectors(labelled, vectors, data):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Yardsticks for minimal pairs: frequencies and 5-grams of the text that pretraining read.
+"""Baselines for minimal pairs: frequencies and 5-grams of the text that pretraining read.
 
     python ngrams.py --text train.txt --data DATA --pairs blimp --dest DEST \\
       --records evaluation/mlm-1.npz

@@ -19,7 +19,7 @@ from page_continuing import continuing
 from page_courses import trajectories, tuning
 from page_pilots import instrument, masked, rates, tuning_rates
 from page_ranks import closing, lemma, old_ranks, ranks_by_layer, theorem
-from page_scores import ablations, by_task, old_scores, scores, seconds_of_an_update, yardstick
+from page_scores import ablations, baseline, by_task, old_scores, scores, seconds_of_an_update
 from page_tests import tests, without_trec
 from results import Results
 
@@ -52,7 +52,7 @@ def missing(results):
 
 # The functions whose names are those of the blocks, in the order of the page.
 SECTIONS = [
-    yardstick,
+    baseline,
     summary,
     without_trec,
     missing,

@@ -66,7 +66,7 @@ def by_task(results):
     return markdown(means_by_task)
 
 
-def yardstick(results):
+def baseline(results):
     """How the arms of the main experiment compare with a bag of words."""
     arms = task_means(results)
     arms.insert(0, "mean", arm_means(results))

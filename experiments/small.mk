@@ -18,7 +18,7 @@ MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 .SECONDARY:
 .PHONY: all page tuning tuning_page
 
-all: $(patsubst %,records/small/%.csv,$(shell $(PYTHON) small.py list)) records/small/yardsticks.npz
+all: $(patsubst %,records/small/%.csv,$(shell $(PYTHON) small.py list)) records/small/baselines.npz
 
 page:
 	$(PYTHON) small_page.py
@@ -36,8 +36,8 @@ records/small/untrained-%.csv: | $(RUN)/small-%/.trained $(RUN)/labelled/.fetche
 records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched
 	$(MEASURE) measure $*
 
-records/small/yardsticks.npz: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
-	$(MEASURE) yardsticks
+records/small/baselines.npz: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
+	$(MEASURE) baselines
 
 tuning: $(TUNED:%=$(RUN)/%/.trained) records/tuning/bag_of_words.csv
 	for seed in 1 2 3; do for encoder in $(TUNED); do \

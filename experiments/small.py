@@ -8,8 +8,8 @@ records.
         the options of pretrain_small.sh for one
     python small.py measure small-1 --run RUN [--pairs blimp]
         measures it, into records/small
-    python small.py yardsticks --run RUN
-        what needs no encoder, into records/small/yardsticks.npz
+    python small.py baselines --run RUN
+        what needs no encoder, into records/small/baselines.npz
 
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
 OPTIONS_OF_VARIANT has. Measured are the losses of validation and, but for the objectives, scores
@@ -40,7 +40,7 @@ from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, writ
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
-YARDSTICKS_RECORD = "yardsticks"
+BASELINES_RECORD = "baselines"
 DEMO = (
     "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
     "--max-update 1500 --total-num-update 1500"
@@ -256,22 +256,22 @@ def decisions(records, pairs):
     return (2 * records.arrays[f"{read_pairs(pairs).name}/{PAIRS_FEATURE}"]).astype(np.int8)
 
 
-def measure_yardsticks(folder, pairs):
-    """Writes yardsticks.npz: the targets of all examples, and what needs no encoder.
+def measure_baselines(folder, pairs):
+    """Writes baselines.npz: the targets of all examples, and what needs no encoder.
 
     That is the answers of a bag of words and of word vectors, and the decisions of n-grams.
     """
     arrays = {}
     vectors = word_vectors(folder / "data", width(folder))
     for task in NATURAL:
-        for name, values in task_yardsticks(task, folder, vectors).items():
+        for name, values in task_baselines(task, folder, vectors).items():
             arrays[f"{task}/{name}"] = compact(values, np.float32)
     if pairs:
-        arrays.update(pair_yardsticks(folder, pairs))
-    save_arrays(SMALL_RECORDS / f"{YARDSTICKS_RECORD}.npz", arrays)
+        arrays.update(pair_baselines(folder, pairs))
+    save_arrays(SMALL_RECORDS / f"{BASELINES_RECORD}.npz", arrays)
 
 
-def task_yardsticks(task, folder, vectors):
+def task_baselines(task, folder, vectors):
     """What is known of a task's examples without an encoder: {name: (n,)}."""
     labelled = Labelled(folder / "labelled" / task)
     baselines = baseline_outputs(labelled)
@@ -284,7 +284,7 @@ def task_yardsticks(task, folder, vectors):
     return arrays
 
 
-def pair_yardsticks(folder, pairs):
+def pair_baselines(folder, pairs):
     """How n-grams decide minimal pairs, with the groups of pairs and whether their words are known.
 
     Returns: {name: (N,)}
@@ -315,7 +315,7 @@ def save_arrays(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    parser.add_argument("what", choices=["list", "options", "measure", YARDSTICKS_RECORD])
+    parser.add_argument("what", choices=["list", "options", "measure", BASELINES_RECORD])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
     parser.add_argument(
@@ -325,8 +325,8 @@ def main():
     SMALL_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":
         return print(*encoders(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
-    if args.what == YARDSTICKS_RECORD:
-        return measure_yardsticks(args.run, args.pairs)
+    if args.what == BASELINES_RECORD:
+        return measure_baselines(args.run, args.pairs)
     if args.name is None:
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":

@@ -23,6 +23,7 @@ from measure import NATURAL
 from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
 from small import (
+    BASELINES_RECORD,
     ENCODER_ALONE,
     FEW_LABELS,
     FEW_SHOT_TASKS,
@@ -37,7 +38,6 @@ from small import (
     VARIANT_TITLES,
     WITH_BAG_OF_WORDS,
     WORD_VECTORS,
-    YARDSTICKS_RECORD,
 )
 
 SMALL_PAGE = Path(__file__).with_name("SMALL.md")
@@ -64,7 +64,7 @@ class Page:
         for path in sorted(folder.glob("*.npz")):
             with np.load(path) as arrays:
                 self.arrays[path.stem] = dict(arrays)
-        self.yardsticks = self.arrays.pop(YARDSTICKS_RECORD)
+        self.baselines = self.arrays.pop(BASELINES_RECORD)
         # Nobody looks at an objective before all of its seeds have been measured.
         self.hidden = [variant for variant in OBJECTIVES if self.missing(variant)]
         self.records = self.records[~self.records.arm.isin(self.hidden)]
@@ -94,7 +94,7 @@ class Page:
         for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[predictor] = {}
             for task in NATURAL:
-                answers = self.yardsticks.get(f"{task}/{predictor}")
+                answers = self.baselines.get(f"{task}/{predictor}")
                 if answers is not None:
                     rows[predictor][task] = answers[None]
         return rows
@@ -114,7 +114,7 @@ class Page:
         for title, answers in self.predictors().items():
             cells = {}
             for task, values in answers.items():
-                targets = self.yardsticks[f"{task}/{TARGETS}"]
+                targets = self.baselines[f"{task}/{TARGETS}"]
                 part = chosen(task)
                 cells[task] = mean_score(values[:, part], targets[part])
             mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
@@ -128,10 +128,10 @@ class Page:
         return self.scores()
 
     def dev(self):
-        return self.scores(lambda task: self.yardsticks[f"{task}/{OF_DEV}"] == 1)
+        return self.scores(lambda task: self.baselines[f"{task}/{OF_DEV}"] == 1)
 
     def test(self):
-        return self.scores(lambda task: self.yardsticks[f"{task}/{OF_DEV}"] == 0)
+        return self.scores(lambda task: self.baselines[f"{task}/{OF_DEV}"] == 0)
 
     def differences(self):
         """Each predictor minus the bag of words: points by tasks."""
@@ -167,7 +167,7 @@ class Page:
         points = {}
         drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL)))
         for column, task in enumerate(NATURAL):
-            targets = self.yardsticks[f"{task}/{TARGETS}"]
+            targets = self.baselines[f"{task}/{TARGETS}"]
             points[task] = mean_score(first[task], targets) - mean_score(second[task], targets)
             for draw in range(BOOTSTRAP_DRAWS):
                 examples = rng.integers(len(targets), size=len(targets))
@@ -203,7 +203,7 @@ class Page:
         Compared are the shares of right decisions. The 95% interval is a bootstrap over paradigms
         and seeds.
         """
-        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
+        groups = self.baselines[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         decisions = self.decisions()
 
         def difference(first, second):
@@ -240,7 +240,7 @@ class Page:
         examples = {}
         overlapping = {}
         for task in NATURAL:
-            is_overlapping = self.yardsticks[f"{task}/{OVERLAPPING}"]
+            is_overlapping = self.baselines[f"{task}/{OVERLAPPING}"]
             examples[task] = len(is_overlapping)
             overlapping[task] = int(is_overlapping.sum())
         rows = {"examples": examples, "with 8 words of the text": overlapping}
@@ -277,14 +277,14 @@ class Page:
         for variant, title in VARIANT_TITLES.items():
             halves[title] = self.seeds(variant, PAIRS_FEATURE)
         for model in NGRAM_MODELS:
-            halves[model] = [self.yardsticks[f"{PAIRS_FEATURE}/{model}"]]
+            halves[model] = [self.baselines[f"{PAIRS_FEATURE}/{model}"]]
         return {title: np.stack(of_seeds) / 2 for title, of_seeds in halves.items() if of_seeds}
 
     def pairs(self):
         """The shares of right decisions of all minimal pairs, and of those with known words."""
         rows = {}
-        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
-        known = self.yardsticks[f"{PAIRS_FEATURE}/{KNOWN}"]
+        groups = self.baselines[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
+        known = self.baselines[f"{PAIRS_FEATURE}/{KNOWN}"]
         for title, decided in self.decisions().items():
             mean = decided.mean(axis=0)
             low, high = interval(mean, groups)
@@ -299,7 +299,7 @@ class Page:
 
     def pairs_by_term(self):
         """The shares of right decisions: terms by models."""
-        groups = self.yardsticks[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
+        groups = self.baselines[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         terms = np.array([group.partition("/")[0] for group in groups])
         columns = {}
         for title, decided in self.decisions().items():

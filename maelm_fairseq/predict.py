@@ -58,7 +58,7 @@ def check_text_file(path):
 def check_head(model, checkpoint):
     """Refuses a model, from the path `checkpoint`, that predicts nothing of a file of texts."""
     try:
-        model.predict(*[[] for _ in range(model.facts.texts)])
+        model.predict(*[[] for _ in range(model.facts.texts_per_example)])
     except UsageError as error:
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 
@@ -131,7 +131,7 @@ def main():
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    texts_of_a_line = model.facts.texts
+    texts_of_a_line = model.facts.texts_per_example
     count = 0
     with atomic_write(args.dest, new=True) as stream:
         for chunk in chunks_of_file(args.texts, texts_of_a_line):

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 MAX_COUNTED_TOKENS = 20_000_000  # tokens of the training text that are counted
 # Standard deviation of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, this value gave the
 # lowest loss.
-EMBEDDING_DEVIATION = 0.06
+EMBEDDING_STD = 0.06
 # Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
 # have no effect here.
 BATCH_OPTIONS = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
@@ -173,7 +173,7 @@ class MaeLmTask(MaeLmBaseTask):
             )
         text = self.read_split(self.cfg.train_subset)
         pairs, counts = count_neighbours(text.sample(MAX_COUNTED_TOKENS), vocabulary)
-        vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_DEVIATION)
+        vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_STD)
         # Those that another machine computes may differ in the last bits.
         vectors = from_first_process(vectors)
         frequencies = torch.from_numpy(text.counts(MAX_COUNTED_TOKENS) + 1).double()

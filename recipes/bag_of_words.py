@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Scores a bag of words on labelled files, the yardstick of fine-tuning; `--help` describes it."""
+"""Scores a bag of words on labelled files, the baseline of fine-tuning; `--help` describes it."""
 
 from maelm_fairseq.base.running import run
 

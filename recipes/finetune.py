@@ -21,6 +21,7 @@ from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import load_task, predict_split, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
+from maelm_fairseq.runs.finetune_baselines import Measurement
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
@@ -35,7 +36,6 @@ from maelm_fairseq.runs.finetune_results import (
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, Runs
-from maelm_fairseq.runs.finetune_yardsticks import Measurement
 from maelm_fairseq.runs.jobs import Jobs
 
 MIN_BAG_SECONDS = 60  # seconds that the bag of words may always take
@@ -79,7 +79,7 @@ def finetune(runs, settings):
     results, answers = report_best(runs, chosen, best, records)
     if runs.task.has_bag_of_words:
         training = sum(record.seconds for record in records)
-        results += yardsticks(runs, results, answers, limit=max(MIN_BAG_SECONDS, training))
+        results += baselines(runs, results, answers, limit=max(MIN_BAG_SECONDS, training))
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
@@ -173,7 +173,7 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     return results
 
 
-def yardsticks(runs, results, answers, limit):
+def baselines(runs, results, answers, limit):
     """The results of a bag of words on files of sentences; none if it takes too long.
 
     Args:

@@ -57,7 +57,7 @@ def check_outputs(model, labelled, checkpoint):
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "
             "finetune_glue.sh has fine-tuned"
         )
-    found = what_is_predicted(facts.labels, facts.texts)
+    found = what_is_predicted(facts.labels, facts.texts_per_example)
     expected = what_is_predicted(labelled.classes, len(labelled.texts[0]))
     if found != expected:
         fix = "give the folder that it was fine-tuned on"

@@ -25,7 +25,7 @@ from maelm_fairseq.evaluation.report import Report
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
 TASKS = ["kind", "length"]
-YARDSTICKS = ["bag of words", "most frequent class"]
+BASELINES = ["bag of words", "most frequent class"]
 BY_LAYER = "By layer, mean over tasks, mean of tokens"
 
 
@@ -105,7 +105,7 @@ def test_records_agree_with_the_tables(evaluated):
     text = (folder / "out" / "evaluation.md").read_text()
     table = pd.read_csv(folder / "out" / "scores.csv")
     primary = rows_of(text, "Score")
-    assert list(primary)[2:] == [*MODELS, *YARDSTICKS]
+    assert list(primary)[2:] == [*MODELS, *BASELINES]
     assert primary["model"] == ["kind", "length", "mean"]
     of_means = table[table.feature == "mean"]
     for model in MODELS:
@@ -134,7 +134,7 @@ def test_secondary_tables(evaluated):
     assert shown == pytest.approx([*few, few.mean()], abs=0.006)
     assert rows_of(text, BY_LAYER)["model"] == ["layer 0", "layer 1", "layer 2"]
     for title in ["`<s>`", "Layers side by side", "By layer, mean over tasks, mean", "Last layer"]:
-        assert list(rows_of(text, title))[2:] == [*MODELS, *YARDSTICKS]
+        assert list(rows_of(text, title))[2:] == [*MODELS, *BASELINES]
 
 
 def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
@@ -234,7 +234,7 @@ def test_the_same_command_resumes(evaluated):
     folder, arguments, output = evaluated
     files = {path: path.read_bytes() for path in (folder / "out").glob("*.npz")}
     times = {path: path.stat().st_mtime_ns for path in files}
-    assert {path.stem for path in files} == {*MODELS, *YARDSTICKS}
+    assert {path.stem for path in files} == {*MODELS, *BASELINES}
     record = load(folder, "mlm-2")
     kept = {}
     for key, array in record.arrays.items():

@@ -278,7 +278,7 @@ def cells_of(table, name):
     return [cell.strip() for cell in row.strip("| ").split("|")]
 
 
-@pytest.mark.parametrize("block", ["scores", "masked", "by_task", "yardstick"])
+@pytest.mark.parametrize("block", ["scores", "masked", "by_task", "baseline"])
 def test_a_recorded_bag_of_words_is_a_row_of_every_table_of_fine_tuned_scores(tmp_path, block):
     table = page.BLOCKS[block](records_with_a_bag(tmp_path, 70.0))
     assert "70.00" in cells_of(table, BAG_OF_WORDS)
@@ -290,12 +290,12 @@ def test_without_a_record_no_table_has_a_bag_of_words(tmp_path):
     results = Results(tmp_path)
     assert BAG_OF_WORDS not in page_scores.scores(results)
     assert BAG_OF_WORDS not in page_scores.by_task(results)
-    assert page_scores.yardstick(results).endswith(page_scores.NO_BAG)
+    assert page_scores.baseline(results).endswith(page_scores.NO_BAG)
 
 
 @pytest.mark.parametrize("value, lower", [(70.0, 3), (10.0, 0)])
-def test_the_yardstick_counts_the_arms_below_the_bag_of_words(tmp_path, value, lower):
-    text = page_scores.yardstick(records_with_a_bag(tmp_path, value))
+def test_the_baseline_counts_the_arms_below_the_bag_of_words(tmp_path, value, lower):
+    text = page_scores.baseline(records_with_a_bag(tmp_path, value))
     assert f"the bag of words scores {value:.1f}" in text
     assert f"{lower} of 3 arms score lower" in text
 

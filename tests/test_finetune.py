@@ -38,7 +38,7 @@ from training import checkpoint, updates
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 GLUE = "recipes/finetune_glue.sh"
-YARDSTICKS = ["bag of words", "most frequent class"]
+BASELINES = ["bag of words", "most frequent class"]
 TOGETHER = "encoder and bag of words together"
 
 
@@ -148,12 +148,12 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     encoder = str(pretrained[1])
     assert [*rows] == [
         *[("dev.tsv", encoder), ("test.tsv", encoder)],
-        *[("dev.tsv", start) for start in YARDSTICKS],
-        *[("test.tsv", start) for start in YARDSTICKS],
+        *[("dev.tsv", start) for start in BASELINES],
+        *[("test.tsv", start) for start in BASELINES],
         *[("dev.tsv", TOGETHER), ("test.tsv", TOGETHER)],
     ]
     # A bag of words also reads letters within words, which show the label.
-    bag, frequent = (float(rows["dev.tsv", name]["median"]) for name in YARDSTICKS)
+    bag, frequent = (float(rows["dev.tsv", name]["median"]) for name in BASELINES)
     assert bag > frequent
     train = column_of(own / "train.tsv", 1)
     dev = column_of(own / "dev.tsv", 1)
@@ -196,11 +196,11 @@ def check_score_on_test_file(row, predictions, test_file):
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
     runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
-    assert finetune.yardsticks(runs, [], {}, limit=0.01) == []
+    assert finetune.baselines(runs, [], {}, limit=0.01) == []
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
-def yardsticks_of(labelled, arguments):
+def baselines_of(labelled, arguments):
     """The runs, and the results of a bag of words beside an encoder.
 
     The encoder scores 50 and always answers the first class.
@@ -217,31 +217,31 @@ def yardsticks_of(labelled, arguments):
             results.append(finetune_results.Result("own", name, metric, [50.0], 1.0, "x"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
-        return runs, finetune.yardsticks(runs, results, answered, limit=60)
+        return runs, finetune.baselines(runs, results, answered, limit=60)
 
 
-def test_yardsticks_are_those_of_the_run(files, arguments, tmp_path):
+def test_baselines_are_those_of_the_run(files, arguments, tmp_path):
     """They are computed again if their file is incomplete or has other splits."""
     own = shutil.copytree(files / "own", tmp_path / "own")
-    _, first = yardsticks_of(own, arguments)
+    _, first = baselines_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     whole = json.loads(path.read_text())
     without_a_score = {**whole, "scores": whole["scores"][1:]}
     with_one_output = {**whole, "outputs": {"dev.tsv": [[1.0]]}}
     for damaged in [{}, without_a_score, with_one_output]:
         path.write_text(json.dumps(damaged))
-        _, again = yardsticks_of(own, arguments)
+        _, again = baselines_of(own, arguments)
         assert again == first
         assert json.loads(path.read_text()) == whole
     (own / "test.tsv").rename(own / "dev_mismatched.tsv")
-    _, again = yardsticks_of(own, arguments)
+    _, again = baselines_of(own, arguments)
     assert {result.file_name for result in first} == {"dev.tsv", "test.tsv"}
     assert {result.file_name for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
 
 
 def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
     """The error is that of a mean over the examples: of 100, 0 or -100 points of difference."""
-    runs, results = yardsticks_of(files / "own", arguments)
+    runs, results = baselines_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     outputs = json.loads(path.read_text())["outputs"]["dev.tsv"]
     answers = np.array(outputs).argmax(axis=1)
@@ -393,7 +393,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
         ]:
             assert torch.allclose(before[name], after[name], atol=1e-6) == is_pretrained
     starts = [row["start"] for row in table(save) if row["split"] == "dev.tsv"]
-    encoders = [start for start in starts if start not in (*YARDSTICKS, TOGETHER)]
+    encoders = [start for start in starts if start not in (*BASELINES, TOGETHER)]
     assert encoders == [str(pretrained[1]), "scratch"]
 
 

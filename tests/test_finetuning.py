@@ -358,10 +358,10 @@ def check_scores_far_from_zero(data, start, folder):
     state = checkpoint(run)["task_state"]
     assert state["encoder_mask_fraction"] == 0  # for the model card
     assert state["tokens_per_sample"] == 32
-    mean, deviation = state["standardised"]
+    mean, std = state["standardised"]
     assert -900e12 < mean < -700e12
     value = hub.from_pretrained(run, data=data).predict("kan lo", "mi")
-    assert abs(value - mean) < deviation
+    assert abs(value - mean) < std
 
 
 def check_file_of_pairs(data, run, model, folder):

@@ -1,4 +1,4 @@
-"""Yardsticks for minimal pairs: n-grams agree with a second implementation; and the program."""
+"""Baselines for minimal pairs: n-grams agree with a second implementation; and the program."""
 
 import collections
 import json

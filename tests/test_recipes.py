@@ -376,7 +376,7 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert "Traceback" in (save / "train.log").read_text()
 
 
-def test_token_frequencies_are_the_yardstick(data, tmp_path):
+def test_token_frequencies_are_the_baseline(data, tmp_path):
     dictionary = Dictionary.load(str(data / "dict.txt"))
     tokens = {}
     for split in ("train", "valid"):

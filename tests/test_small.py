@@ -52,7 +52,7 @@ def page(tmp_path):
 
     Two seeds of an encoder are right for 6 and for 8 of the examples.
     """
-    small.save_arrays(tmp_path / "yardsticks.npz", yardsticks())
+    small.save_arrays(tmp_path / "baselines.npz", baselines())
     for seed, right in [(1, 6), (2, 8)]:
         arrays = answers(right)
         arrays["pairs"] = np.array([2, 2, 2, 0], np.int8)
@@ -62,7 +62,7 @@ def page(tmp_path):
     return small_page.Page(tmp_path)
 
 
-def yardsticks():
+def baselines():
     arrays = {
         "pairs/groups": np.array(["A/a", "A/a", "A/b", "B/c"]),
         f"pairs/{KNOWN}": np.array([True, True, False, False]),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
-from ..number_units import AS_THEY_ARE
+from ..label_scale import UNSCALED
 from .run_state import TaskState
 
 # Sections of fairseq's configuration.
@@ -34,7 +34,6 @@ class RunOptions:
     update_freq: Any = card_option()
     batch_size: Any = card_option()
     max_tokens: Any = card_option()
-    tokens_per_sample: Optional[int] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
 
@@ -45,21 +44,27 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
+class PretrainingOptions:
+    """Options of pretraining that fine-tuned checkpoints keep, too."""
+
+    encoder_mask_fraction: Optional[float] = None
+    tokens_per_sample: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Facts:
     """What a checkpoint says of itself, for the hub, the export, its card, and fine-tuning."""
 
     labels: Optional[List[str]] = None  # the names of the classes, in order
-    texts: int = 1  # in an example of the fine-tuned task; 2 for pairs
+    texts_per_example: int = 1  # of fine-tuning; 2 for pairs
     is_of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
-    # The mean and the scale of the numbers that the head predicts; see `number_units.units`.
-    units: Tuple[float, float] = AS_THEY_ARE
+    label_scale: Tuple[float, float] = UNSCALED  # mean and std; see the module of this name
     may_be_empty: bool = False  # whether a question may have no answer
-    encoder_mask_fraction: Optional[float] = None  # of pretraining
-    tokens_per_sample: Optional[int] = None  # of pretraining
+    pretraining: PretrainingOptions = PretrainingOptions()
     unigram_bits: Optional[float] = None
-    options: RunOptions = RunOptions()
+    options: RunOptions = RunOptions()  # of the last run
     updates: Optional[int] = None
-    validated: Any = None  # the last validation's metric
+    valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
     train_file: Optional[str] = None  # SHA-256 of the labelled file of fine-tuning
     # The name of the folder from which an encoder was imported that has not been trained since.
@@ -69,7 +74,7 @@ class Facts:
     @property
     def masks_in_encoder(self):
         """Whether the encoder has seen all masks in pretraining, as in an MLM."""
-        return self.encoder_mask_fraction == 1
+        return self.pretraining.encoder_mask_fraction == 1
 
     @property
     def is_fine_tuned(self):
@@ -99,10 +104,11 @@ def facts_of(state, path):
     values = {}
     for section in sections.values():
         values.update(section)
-    names = [option.name for option in fields(RunOptions)]
-    given = {name: values[name] for name in names if values.get(name) is not None}
-    options = typed(RunOptions, given, f"{where}: cfg")
+    options = typed(RunOptions, given_options(RunOptions, values), f"{where}: cfg")
     task = typed(TaskState, state["task_state"], f"{where}: task_state")
+    # A fine-tuned checkpoint has them in the state of its task.
+    pretraining = given_options(PretrainingOptions, vars(task))
+    pretraining.update(given_options(PretrainingOptions, values))
     history = state.get("optimizer_history") or [{}]
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
     imported_from = None
@@ -115,25 +121,25 @@ def facts_of(state, path):
         f"{where}: task_state: scores: valid",
     )
 
-    def option_of_pretraining(name):
-        """An option of pretraining, which the state of a fine-tuned checkpoint keeps."""
-        own = getattr(options, name)
-        return getattr(task, name) if own is None else own
-
     return Facts(
         labels=task.labels,
-        texts=len(task.form[1]) if task.form else 1,
+        texts_per_example=len(task.form[1]) if task.form else 1,
         is_of_sentences=task.form is not None,
-        units=task.standardised or AS_THEY_ARE,
+        label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
-        encoder_mask_fraction=option_of_pretraining("encoder_mask_fraction"),
-        tokens_per_sample=option_of_pretraining("tokens_per_sample"),
+        pretraining=typed(PretrainingOptions, pretraining, f"{where}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
         updates=history[-1].get("num_updates"),
-        validated=extra_state.get("val_loss"),
+        valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file=task.train_file,
         imported_from=imported_from,
         imported_head=bool(state.get("imported_head", True)),
     )
+
+
+def given_options(options_class, values):
+    """The values, {name: value}, that are not None and belong to a dataclass of options."""
+    names = [option.name for option in fields(options_class)]
+    return {name: values[name] for name in names if values.get(name) is not None}

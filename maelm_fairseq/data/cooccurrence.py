@@ -57,13 +57,13 @@ def positive_information(pairs, counts, vocabulary):
     return np.maximum(information, 0)
 
 
-def embeddings(pairs, counts, vocabulary, width, deviation):
+def embeddings(pairs, counts, vocabulary, width, std):
     """Embeddings of the symbols that have neighbours.
 
     Args:
         pairs, counts: of `count_neighbours`
         vocabulary, width: N, C; C is at most N
-        deviation: the root mean square of the numbers of all embeddings that are not zero
+        std: the root mean square of the numbers of all embeddings that are not zero
     Returns: float32 (N, C), with zeros for a symbol that has no neighbour more often than by chance
     """
     information = positive_information(pairs, counts, vocabulary)
@@ -79,4 +79,4 @@ def embeddings(pairs, counts, vocabulary, width, deviation):
         torch.manual_seed(0)
         vectors, values, _ = torch.svd_lowrank(matrix, rank, ITERATIONS)
     unscaled = (vectors * values.sqrt())[:, :width] * filled[:, None]
-    return unscaled * (deviation / unscaled[filled].square().mean().sqrt())
+    return unscaled * (std / unscaled[filled].square().mean().sqrt())

@@ -1,4 +1,4 @@
-"""The yardstick of fine-tuning: what a bag of words scores on the same files, in seconds, without
+"""The baseline of fine-tuning: what a bag of words scores on the same files, in seconds, without
 an encoder.
 
 Its features are TF-IDF weights, on a logarithmic scale, of words and punctuation marks, of pairs of
@@ -29,7 +29,7 @@ from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
 from ..finetuning.labelled_files import find_file, is_test_split
 from ..finetuning.metrics import compute_scores
 from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
-from .votes import BAG_OF_WORDS, MOST_FREQUENT, Score, Yardsticks, answer, one_hot
+from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, answer, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")
@@ -289,7 +289,7 @@ def main():
             if len(indices):
                 rows_of_rest = indices - len(labelled.train)
                 kept[name] = outputs[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(Yardsticks(rows, kept)), args.dest)
+        save_json(asdict(Baselines(rows, kept)), args.dest)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
+from .baselines import BASELINES, record_baselines
 from .features import Encoder, compute
 from .few_shot import REPEATS, SHOTS, has_few_shot, most_shots, score_few_shot_probes
 from .minimal_pairs import decide
@@ -57,7 +58,6 @@ from .pair_files import read_pairs
 from .probe_tasks import PRIMARY_TASKS, SECONDARY, read_probe_task
 from .probes import RIDGE_STRENGTHS, probe, score_of_answers
 from .report import Report, models_of_arm
-from .yardsticks import YARDSTICKS, record_yardsticks
 
 SCORES_FILE = "scores.csv"  # of all models in a folder
 TABLES_FILE = "evaluation.md"  # of the models and tasks of a command
@@ -171,7 +171,7 @@ def names_of_models(args):
     for name in names:
         plain_name("--names", name)
     for name in names:
-        if name in YARDSTICKS:
+        if name in BASELINES:
             raise UsageError(
                 f"--names {name}: every evaluation has a row of that name; choose another"
             )
@@ -320,19 +320,19 @@ def evaluate(args):
         record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
         layers = layers_in_words(records[name].arrays[f"{task.name}/mean/layers"])
         tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
-    yardsticks = {}
+    baselines = {}
     if tasks:
-        yardsticks = {name: Records(record_file(args, name), name) for name in YARDSTICKS}
-    for task in tqdm(tasks, "yardsticks", unit="task", disable=None):
-        record_yardsticks(yardsticks, task, args.few_shot_repeats)
-        for record in yardsticks.values():
+        baselines = {name: Records(record_file(args, name), name) for name in BASELINES}
+    for task in tqdm(tasks, "baselines", unit="task", disable=None):
+        record_baselines(baselines, task, args.few_shot_repeats)
+        for record in baselines.values():
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has(pairs.name, PAIRS_FEATURE, origin):
             arrays = {PAIRS_FEATURE: decide(models[name].model, pairs), GROUPS_KEY: pairs.groups}
             records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
-    write_tables(args, tasks, list(records.values()), list(yardsticks.values()))
+    write_tables(args, tasks, list(records.values()), list(baselines.values()))
 
 
 def check_not_trained_on(models, args):
@@ -366,16 +366,16 @@ def layers_in_words(layers):
 
 
 def record_file(args, name):
-    """The path of the record of a model or yardstick."""
+    """The path of the record of a model or baseline."""
     return os.path.join(args.dest, name + ".npz")
 
 
-def write_tables(args, tasks, records, yardsticks):
+def write_tables(args, tasks, records, baselines):
     """Writes SCORES_FILE and TABLES_FILE, and prints the comparisons of arms."""
     secondary = [] if args.labelled else SECONDARY
     names_of_tasks = [task.name for task in tasks]
     names_of_pairs = [pairs.name for pairs in args.pairs]
-    report = Report(records, names_of_tasks, names_of_pairs, secondary, yardsticks)
+    report = Report(records, names_of_tasks, names_of_pairs, secondary, baselines)
     with atomic_write(os.path.join(args.dest, SCORES_FILE)) as stream:
         all_scores(args.dest).to_csv(stream, index=False, lineterminator="\n")
     path = os.path.join(args.dest, TABLES_FILE)

@@ -39,20 +39,20 @@ class Report:
         tasks: their names, in order
         pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean
-        yardsticks: list of Records of what needs no encoder: a row of every table of scores
+        baselines: list of Records of what needs no encoder: a row of every table of scores
     """
 
-    def __init__(self, records, tasks, pairs=(), secondary=(), yardsticks=()):
+    def __init__(self, records, tasks, pairs=(), secondary=(), baselines=()):
         self.records = {record.model: record for record in records}
         self.tasks = tasks
         self.pairs = pairs
         self.averaged = [task for task in tasks if task not in secondary] or tasks
-        self.yardsticks = [record.model for record in yardsticks]
-        table = pd.concat([record.table() for record in [*records, *yardsticks]])
+        self.baselines = [record.model for record in baselines]
+        table = pd.concat([record.table() for record in [*records, *baselines]])
         table = table[table.task.isin(tasks) & ~table.feature.str.startswith(PAIRS_FEATURE)]
-        is_yardstick = table.model.isin(self.yardsticks)
-        self.table = table[~is_yardstick]
-        self.without_encoder = table[is_yardstick]
+        is_baseline = table.model.isin(self.baselines)
+        self.table = table[~is_baseline]
+        self.without_encoder = table[is_baseline]
 
     def scores(self, feature, layer=CHOSEN_LAYER):
         """Scores of models by tasks, and their mean over the tasks that are averaged.
@@ -61,7 +61,7 @@ class Report:
         """
         chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
         chosen = pd.concat([chosen, self.beside(feature)])
-        rows = [*self.records, *self.yardsticks]
+        rows = [*self.records, *self.baselines]
         frame = chosen.pivot(index="model", columns="task", values="value").reindex(rows)
         frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()
         averaged = [task for task in self.averaged if task in frame]
@@ -69,7 +69,7 @@ class Report:
         return frame
 
     def beside(self, feature):
-        """The rows of yardsticks to compare a feature with.
+        """The rows of baselines to compare a feature with.
 
         Those with as few examples as a few-shot feature where there are such, else those with all.
         """
@@ -82,14 +82,14 @@ class Report:
     def layers(self, feature):
         """Scores of models by layer, mean over tasks.
 
-        A yardstick, which has no layers, has one score.
+        A baseline, which has no layers, has one score.
         """
         chosen = self.table[(self.table.feature == feature) & self.table.task.isin(self.averaged)]
         chosen = chosen[chosen.layer.map(lambda layer: isinstance(layer, int))]
         frame = chosen.pivot_table(index="model", columns="layer", values="value")
         frame = frame.reindex(list(self.records))
         beside = self.beside(feature)
-        for name in self.yardsticks:
+        for name in self.baselines:
             rows = beside[(beside.model == name) & beside.task.isin(self.averaged)]
             frame.loc[name] = rows.value.mean()
         return frame.rename(columns=lambda layer: f"layer {layer}")

@@ -28,7 +28,7 @@ class Score:
 
 
 @dataclass
-class Yardsticks:
+class Baselines:
     """What bag_of_words.py writes."""
 
     scores: List[Score]

@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Optional
 
 import torch
@@ -226,10 +226,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         if not paths:
             return
         path, state, _ = first_accepted(paths, read_checkpoint)
-        facts = facts_of(state, path)
-        names = ["encoder_mask_fraction", "tokens_per_sample"]
-        kept = {name: getattr(facts, name) for name in names}
-        self.state.merge_state_dict(kept)  # for the model card
+        self.state.merge_state_dict(asdict(facts_of(state, path).pretraining))
         saved = Namespace(**state["cfg"]["model"])
         default = models.MODEL_DATACLASS_REGISTRY[cfg._name]()
 

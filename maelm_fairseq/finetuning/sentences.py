@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..base.settings import setting
 from ..base.subwords import sequence
 from ..engine import FairseqDataclass, register_criterion, register_task
-from ..number_units import STANDARDISED, units
+from ..label_scale import STANDARDISED, label_scale
 from . import glue
 from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_criterion import LabelledCriterion
@@ -62,8 +62,8 @@ class SentencesTask(LabelledTask):
             values = [float(example.label) for example in table.examples]
             largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
             mean = np.mean(values)
-            deviation = np.std(np.divide(values, largest)) * largest
-            self.state.merge_state_dict({STANDARDISED: [float(mean), float(deviation) or 1.0]})
+            std = np.std(np.divide(values, largest)) * largest
+            self.state.merge_state_dict({STANDARDISED: [float(mean), float(std) or 1.0]})
             return
         self.keep_labels(path, [example.label for example in table.examples])
         if are_values(self.state.labels):
@@ -128,16 +128,16 @@ class SentencesTask(LabelledTask):
 
     def loss(self, output, target):
         if self.state.labels is None:
-            mean, deviation = units(self.state.state_dict)
-            standardised = (target - mean) / deviation
+            mean, std = label_scale(self.state.state_dict)
+            standardised = (target - mean) / std
             return F.mse_loss(output, standardised.to(output.dtype), reduction="sum")
         return super().loss(output, target)
 
     def answers(self, output, sample, dataset):
         """The logits of each class, or the value."""
         if self.state.labels is None:
-            mean, deviation = units(self.state.state_dict)
-            output = output.double() * deviation + mean
+            mean, std = label_scale(self.state.state_dict)
+            output = output.double() * std + mean
         return output.tolist()
 
     def labelled_examples(self, dataset):

@@ -139,14 +139,14 @@ def model_card(name, facts, config, data, suffix, description=None):
         filled["trust_note"] = (
             f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder"
         )
-    length = facts.tokens_per_sample
+    length = facts.pretraining.tokens_per_sample
     if length is not None and length < positions:
         filled["pretrained_positions"] = (
             f" In pretraining, it read at most {length}: later positions are untrained."
         )
     if suffix == SEQUENCE_CLASSIFICATION and facts.labels:
         filled["usage"] += "\nlabel = model.config.id2label[int(logits.argmax())]"
-    if facts.texts == 2:
+    if facts.texts_per_example == 2:
         filled["example"] = '"one text", "and another"'
     filled["usage"] = Template(filled["usage"]).substitute(filled)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
@@ -160,7 +160,7 @@ def method_of(facts):
     if facts.masks_in_encoder:
         return "pretrained by masked language modelling"
     text = f"pretrained by MAE-LM ({PAPER})"
-    if facts.encoder_mask_fraction is None:
+    if facts.pretraining.encoder_mask_fraction is None:
         text += " or its MLM baseline"
     if facts.options.share_decoder_layers:
         text += ", with shared decoder layers, unlike the paper's"
@@ -190,9 +190,9 @@ def training(facts, data):
             line += f", starting from `{os.path.basename(folder)}/{file}`"
         lines.append(line)
     lines.append("Options: " + ", ".join(shown_options(options)))
-    if facts.validated is not None:
+    if facts.valid_metric is not None:
         metric = options.best_checkpoint_metric
-        lines.append(f"Validation {metric}: {facts.validated}{validation_condition(facts)}")
+        lines.append(f"Validation {metric}: {facts.valid_metric}{validation_condition(facts)}")
     if facts.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in facts.dev_scores.items()]
         lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")

@@ -36,7 +36,7 @@ from ..checkpoints.facts import facts_of
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head
 from ..hub import MaeLm
-from ..number_units import AS_THEY_ARE, in_own_units
+from ..label_scale import UNSCALED, unscale_head
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
@@ -100,9 +100,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
     head, module = _head_of(model, checkpoint)
-    if facts.units != AS_THEY_ARE:
-        in_own_units(module, *facts.units)
-        facts = replace(facts, units=AS_THEY_ARE)
+    if facts.label_scale != UNSCALED:
+        unscale_head(module, *facts.label_scale)
+        facts = replace(facts, label_scale=UNSCALED)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
     suffix = _suffix(model, layout, module, facts)
     labels = _labels(suffix, module, facts)

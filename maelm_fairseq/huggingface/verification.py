@@ -54,7 +54,7 @@ def expected_calls(model, suffix, code, lines=()):
     short = [" ".join(words[i : i + SHORT_WORDS]) for i in starts]
     too_long = " ".join(words * (1 + limit // len(words)))
     texts = [[line] for line in [*lines, too_long]]
-    if model.facts.texts == 2:
+    if model.facts.texts_per_example == 2:
         texts = [[*one, *other] for one, other in zip(texts, [*texts[1:], texts[0]])]
     calls = {
         "class": "AutoModel" + suffix.removeprefix(MODEL),

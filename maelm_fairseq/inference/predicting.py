@@ -43,7 +43,7 @@ def head_of(hub_model):
 
 def check_pairs(facts, is_tagger, are_pairs):
     """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
-    if facts.is_of_sentences and are_pairs != (facts.texts == 2):
+    if facts.is_of_sentences and are_pairs != (facts.texts_per_example == 2):
         if are_pairs:
             right = "single texts: call predict(texts)"
         else:
@@ -59,8 +59,8 @@ def classify(hub_model, rows, head, labels):
     tokens = [tokens_of_text(hub_model, text, pair, limit) for text, pair in rows]
     logits = logits_of(hub_model, head, tokens)
     if labels is None:
-        mean, deviation = hub_model.facts.units
-        return [x.item() * deviation + mean for x in logits]
+        mean, std = hub_model.facts.label_scale
+        return [x.item() * std + mean for x in logits]
     return [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
 
 

@@ -198,5 +198,5 @@ def show(results):
         lines.setdefault((result.task, result.file_name, result.metric), []).append(result)
     print("± is the standard error over examples")
     for (task, split, metric), (encoder, *others) in lines.items():
-        yardsticks = [f"{other.start} {other}" for other in others]
-        print("; ".join([f"{task} {metric} on {split}: {encoder}", *yardsticks]))
+        baselines = [f"{other.start} {other}" for other in others]
+        print("; ".join([f"{task} {metric} on {split}: {encoder}", *baselines]))

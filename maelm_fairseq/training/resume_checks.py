@@ -22,7 +22,7 @@ from ..checkpoints.compatibility import (
 from ..checkpoints.run_state import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
 from ..distributed import from_all_processes
-from ..number_units import STANDARDISED
+from ..label_scale import STANDARDISED
 from ..state_dicts import HEAD_PREFIX, fit_parts
 from ..vocabulary import FINGERPRINT
 

@@ -16,7 +16,7 @@ from .outcomes import TEXT_FEATURE
 from .probes import by_folds
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
-YARDSTICKS = [BAG_OF_WORDS, MOST_FREQUENT]
+BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
 
 
 def constant(task):
@@ -26,13 +26,13 @@ def constant(task):
     return by_folds(task, partial(most_frequent, task.targets))
 
 
-def record_yardsticks(records, task, repeats):
+def record_baselines(records, task, repeats):
     """Records how both do on a task, unless that is recorded.
 
     A record that was made from other texts or repetitions is replaced.
 
     Args:
-        records: {each of YARDSTICKS: `outcomes.Records`}
+        records: {each of BASELINES: `outcomes.Records`}
         task: `probe_tasks.Task`
         repeats: of few-shot training
     """

@@ -7,30 +7,30 @@ import numpy as np
 
 from .base.errors import UsageError
 
-STANDARDISED = "standardised"  # in the state of a task: mean and deviation
-AS_THEY_ARE = (0.0, 1.0)  # mean and deviation for a head that predicts the numbers themselves
+STANDARDISED = "standardised"  # in the state of a task: mean and std
+UNSCALED = (0.0, 1.0)  # mean and std for a head that predicts the numbers themselves
 
 
-def units(task_state):
+def label_scale(task_state):
     """Mean and standard deviation of the numbers that a head predicts in standardised form.
 
-    They are `AS_THEY_ARE` for a head that predicts the numbers themselves.
+    They are `UNSCALED` for a head that predicts the numbers themselves.
     """
-    return task_state.get(STANDARDISED) or AS_THEY_ARE
+    return task_state.get(STANDARDISED) or UNSCALED
 
 
-def in_own_units(head, mean, deviation):
+def unscale_head(head, mean, std):
     """Has a head of standardised numbers predict the numbers themselves, in its float32.
 
     The head is changed in place.
 
     Raises ValueError: float32 cannot tell the numbers apart
     """
-    if np.spacing(np.float32(abs(mean))) > deviation / 100:
+    if np.spacing(np.float32(abs(mean))) > std / 100:
         raise UsageError(
-            f"numbers around {mean:g} that differ by {deviation:g} are too close for float32: "
+            f"numbers around {mean:g} that differ by {std:g} are too close for float32: "
             f"subtract {mean:g} from the labels, and fine-tune again; "
             "maelm_fairseq.hub and maelm_fairseq.predict compute in float64"
         )
-    head.out_proj.weight.data.mul_(deviation)
-    head.out_proj.bias.data.mul_(deviation).add_(mean)
+    head.out_proj.weight.data.mul_(std)
+    head.out_proj.bias.data.mul_(std).add_(mean)

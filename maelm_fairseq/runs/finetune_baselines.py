@@ -15,8 +15,8 @@ from ..evaluation.votes import (
     BAG_OF_WORDS,
     MOST_FREQUENT,
     TOGETHER,
+    Baselines,
     Score,
-    Yardsticks,
     spread,
     together,
 )
@@ -28,7 +28,7 @@ TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
 class Measurement:
-    """Yardsticks on the files of a fine-tuning run.
+    """Baselines on the files of a fine-tuning run.
 
     Args:
         task: a `sentences.SentencesTask` that has read all splits
@@ -50,15 +50,15 @@ class Measurement:
         self.path = os.path.join(folder, f"{self.name}.json")
 
     def run(self, jobs, limit):
-        """Trains and scores, unless that is done; returns the `Yardsticks`, or None and says why.
+        """Trains and scores, unless that is done; returns the `Baselines`, or None and says why.
 
         Args:
             jobs: `jobs.Jobs`
             limit: seconds that it may take
         """
-        yardsticks = self.read()
-        if yardsticks is not None:
-            return yardsticks
+        baselines = self.read()
+        if baselines is not None:
+            return baselines
         Path(self.path).unlink(missing_ok=True)
         log = os.path.join(self.folder, f"{self.name}.log")
         command = ["timeout", limit, sys.executable, *PROGRAM]
@@ -66,22 +66,22 @@ class Measurement:
         if self.is_regression:
             command.append("--regression")
         status = jobs.run(command, log)
-        yardsticks = self.read()
-        if yardsticks is None and status == TOO_LONG:
+        baselines = self.read()
+        if baselines is None and status == TOO_LONG:
             print(
                 "bag of words: left out, as it takes longer than training: over "
                 f"{limit:,.0f} seconds"
             )
-        elif yardsticks is None:
+        elif baselines is None:
             print(f"bag of words: left out, as it failed; its log is {log}")
-        return yardsticks
+        return baselines
 
     def read(self):
         """What an earlier run wrote; None unless it is whole and of all files with labels."""
         if not os.path.exists(self.path):
             return None
         try:
-            yardsticks = read_json(self.path, Yardsticks, "the scores of a bag of words")
+            baselines = read_json(self.path, Baselines, "the scores of a bag of words")
         except UsageError:
             return None
         predictors = [BAG_OF_WORDS] if self.is_regression else [BAG_OF_WORDS, MOST_FREQUENT]
@@ -92,10 +92,10 @@ class Measurement:
             if split != "train" and dataset.metrics:
                 expected_scores.update(itertools.product(predictors, [name], dataset.metrics))
                 expected_sizes[name] = len(self.task.labelled_examples(dataset))
-        scores = {(score.predictor, score.file, score.metric) for score in yardsticks.scores}
-        sizes = {name: len(outputs) for name, outputs in yardsticks.outputs.items()}
+        scores = {(score.predictor, score.file, score.metric) for score in baselines.scores}
+        sizes = {name: len(outputs) for name, outputs in baselines.outputs.items()}
         is_whole = scores == expected_scores and sizes == expected_sizes
-        return yardsticks if is_whole else None
+        return baselines if is_whole else None
 
     def results(self, found, encoder, answered):
         """A `finetune_results.Result` for each score.
@@ -103,7 +103,7 @@ class Measurement:
         There is also one for each score of the encoder and the bag of words together.
 
         Args:
-            found: `Yardsticks`
+            found: `Baselines`
             encoder: list of Results of the encoder on the same files
             answered: {split: answers of the encoder's reported model}
         """
@@ -140,7 +140,7 @@ class Measurement:
         """The outputs of the bag of words as answers of the task.
 
         Args:
-            found: `Yardsticks`
+            found: `Baselines`
         Returns: {split: {index of an example: outputs}}
         """
         answers = {}
