@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .base.errors import UsageError
 from .base.ranges import UNDER_1
 from .base.settings import check_ranges, option, setting
-from .engine import ChoiceEnum, FairseqDataclass
+from .fairseq_api import ChoiceEnum, FairseqDataclass
 from .heads import FIRST_TOKEN, POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5
 

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from .engine import FairseqCriterion, FairseqDataclass, metrics, register_criterion, utils
+from .fairseq_api import FairseqCriterion, FairseqDataclass, metrics, register_criterion, utils
 from .precision import autocast
 
 

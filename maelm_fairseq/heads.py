@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .base.errors import UsageError
-from .engine import RobertaClassificationHead
+from .fairseq_api import RobertaClassificationHead
 from .state_dicts import HEAD_PREFIX, weights_of
 
 

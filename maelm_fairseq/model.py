@@ -13,7 +13,7 @@ from torch import nn
 
 from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
-from .engine import BaseFairseqModel, init_bert_params, register_model
+from .fairseq_api import BaseFairseqModel, init_bert_params, register_model
 from .heads import POOLING, LMHead
 from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
 from .masking import NO_POSITION

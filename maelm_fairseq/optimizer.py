@@ -11,7 +11,7 @@ from omegaconf import II
 from .base.errors import UsageError
 from .base.ranges import OVER_0
 from .base.settings import setting
-from .engine import (
+from .fairseq_api import (
     FairseqAdam,
     FairseqDataclass,
     FairseqOptimizer,

@@ -10,7 +10,7 @@ from omegaconf import II
 
 from .base.errors import UsageError
 from .base.settings import setting
-from .engine import FairseqDataclass
+from .fairseq_api import FairseqDataclass
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
 from .distributed import from_first_process
-from .engine import (
+from .fairseq_api import (
     ChoiceEnum,
     FairseqTask,
     distributed_utils,

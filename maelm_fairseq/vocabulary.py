@@ -12,7 +12,7 @@ from .base.opening import opened, reading
 from .base.sentence_pieces import SENTENCEPIECE
 from .base.subwords import MASK
 from .base.vocabulary_files import read_subwords
-from .engine import Dictionary
+from .fairseq_api import Dictionary
 
 FINGERPRINT = "dictionary_fingerprint"  # its name in checkpoints
 

@@ -1,4 +1,4 @@
-"""The code is built in floors, as docs/architecture.md draws: no part imports from one above it.
+"""The code is built in levels, as docs/architecture.md draws: no part imports from one above it.
 
 Beyond that, files do not import each other in a circle.
 """
@@ -148,15 +148,15 @@ def files_between(pairs):
 
 
 def test_no_part_imports_from_a_floor_above_its_own():
-    """The page lists all parts by floor, each of them once."""
+    """The page lists all parts by level, each of them once."""
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    floors = {}
+    levels = {}
     for number, parts in re.findall(r"^\| ([0-9]+) \| (.*) \|$", page, re.M):
         for name in re.findall(r"\[`([\w-]+)/?`\]", parts):
-            assert name not in floors
-            floors[name] = int(number)
-    assert floors.keys() == {name for pair in PARTS for name in pair}
-    upwards = [(start, end) for start, end in PARTS if floors[start] < floors[end]]
+            assert name not in levels
+            levels[name] = int(number)
+    assert levels.keys() == {name for pair in PARTS for name in pair}
+    upwards = [(start, end) for start, end in PARTS if levels[start] < levels[end]]
     assert upwards == []
 
 

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from ..base.errors import UsageError
 from ..base.typed_values import typed
-from ..engine import criterions, models, tasks
+from ..fairseq_api import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import as_checkpoint
 

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from ..engine import FairseqDataset
+from ..fairseq_api import FairseqDataset
 
 
 class Batches:

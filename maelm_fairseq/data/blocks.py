@@ -13,7 +13,7 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.line_sizes import LINES_PER_READ, LineSizes, check_bytes_of_tokens
 from ..base.opening import opened
-from ..engine import _get_slice_indices_fast, indexed_dataset
+from ..fairseq_api import _get_slice_indices_fast, indexed_dataset
 
 
 def cut_spans(spans, block_size):

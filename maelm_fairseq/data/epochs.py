@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..base.errors import UsageError
-from ..engine import CountingIterator, EpochBatchIterator, data_utils
+from ..fairseq_api import CountingIterator, EpochBatchIterator, data_utils
 
 
 class ResumableIterator(EpochBatchIterator):

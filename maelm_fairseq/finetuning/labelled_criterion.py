@@ -2,7 +2,7 @@
 
 import math
 
-from ..engine import FairseqCriterion, metrics
+from ..fairseq_api import FairseqCriterion, metrics
 from ..precision import autocast
 
 

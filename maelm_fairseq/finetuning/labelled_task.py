@@ -27,7 +27,7 @@ from ..checkpoints.building import read_checkpoint
 from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
 from ..checkpoints.facts import facts_of
 from ..distributed import from_all_processes
-from ..engine import MetersDict, metrics, models
+from ..fairseq_api import MetersDict, metrics, models
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..task import MaeLmBaseTask

@@ -8,7 +8,7 @@ from ..base.errors import UsageError
 from ..checkpoints.building import build_model, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..data.batches import batches_of_similar_length
-from ..engine import tasks, utils
+from ..fairseq_api import tasks, utils
 from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
 from .labelled_task import LabelledTask
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..base.settings import setting
 from ..base.subwords import sequence
-from ..engine import FairseqDataclass, register_criterion, register_task
+from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale
 from . import glue
 from .jackknife import MAX_JACKKNIFE_GROUPS

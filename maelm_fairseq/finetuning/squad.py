@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..base.errors import UsageError
-from ..engine import FairseqDataclass, register_criterion, register_task
+from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset

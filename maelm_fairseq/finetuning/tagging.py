@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.settings import setting
 from ..base.subwords import word_sequences
-from ..engine import ChoiceEnum, FairseqDataclass, register_criterion, register_task
+from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import IGNORE_INDEX, LabelledDataset

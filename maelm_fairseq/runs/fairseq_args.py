@@ -4,7 +4,7 @@ sets them itself."""
 from ..base.command_line import shorten_argparse_errors
 from ..base.errors import UsageError
 from ..base.settings import option
-from ..engine import options
+from ..fairseq_api import options
 from ..training.run_options import check_no_interpolation
 
 

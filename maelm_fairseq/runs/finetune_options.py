@@ -12,7 +12,7 @@ from ..base.destinations import check_folder
 from ..base.errors import UsageError
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
-from ..engine import FairseqConfig, convert_namespace_to_omegaconf
+from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.labelled_task import OPTIONS_OF_CHECKPOINT
 from ..finetuning.settings import Settings
 from ..training.run_options import check_run_options

@@ -112,7 +112,7 @@ def main():
         return
     import maelm_fairseq.plugin  # noqa: F401  registers our options
 
-    from ..engine import convert_namespace_to_omegaconf
+    from ..fairseq_api import convert_namespace_to_omegaconf
     from ..vocabulary import load_dictionary
     from .fairseq_args import parsed
 

@@ -96,7 +96,7 @@ import functools
 import sys
 
 from ..base.command_line import shorten_argparse_errors
-from ..engine import Trainer, checkpoint_utils, distributed_utils
+from ..fairseq_api import Trainer, checkpoint_utils, distributed_utils
 from ..optimizer import replace_copies
 from . import loading, loop, process, resuming, saving, starting
 from .reporting import reporter

@@ -8,7 +8,7 @@ from ..base.errors import UsageError, one_line
 from ..checkpoints.compatibility import checked_weights
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, for_fairseq
-from ..engine import checkpoint_utils, overwrite_args_by_name
+from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
 from . import process
 

@@ -8,7 +8,7 @@ from ..base.checkpoint_names import LAST_CHECKPOINT
 from ..base.errors import UsageError, is_out_of_memory, one_line
 from ..base.settings import option
 from ..data.epochs import ResumableIterator
-from ..engine import checkpoint_utils
+from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from ..task import MaeLmTask
 from . import process, resume_checks, resuming, stopping

@@ -14,7 +14,7 @@ from ..base.checkpoint_names import (
 from ..checkpoints import writing
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import for_fairseq
-from ..engine import checkpoint_utils
+from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from . import process, resume_checks, save_folder
 from .loading import explained

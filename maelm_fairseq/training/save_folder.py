@@ -15,7 +15,7 @@ from ..base.errors import UsageError
 from ..base.files import remove_abandoned, set_aside
 from ..base.locks import HeldError, hold
 from ..checkpoints import writing
-from ..engine import PathManager
+from ..fairseq_api import PathManager
 
 logger = logging.getLogger(__name__)
 

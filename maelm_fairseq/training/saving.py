@@ -12,7 +12,7 @@ from ..base.checkpoint_names import all_checkpoints, last_checkpoint
 from ..base.errors import UsageError
 from ..base.settings import option
 from ..checkpoints import writing
-from ..engine import PathManager
+from ..fairseq_api import PathManager
 from ..model import MaeLmModel
 from . import process, save_folder
 

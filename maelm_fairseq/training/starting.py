@@ -10,7 +10,7 @@ from ..base.checkpoint_names import LAST_CHECKPOINT, last_checkpoint
 from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints.sections import is_of_our_model
-from ..engine import checkpoint_utils, distributed_utils, progress_bar
+from ..fairseq_api import checkpoint_utils, distributed_utils, progress_bar
 from . import process, run_options, save_folder, stopping
 from .memory import keep_freed_memory, limit_caches
 from .reporting import reporter

@@ -1,4 +1,4 @@
-"""fairseq, the engine: all that this package uses of it, imported in one place and quietly.
+"""All of fairseq that this package uses, imported in one place and quietly.
 
 On import, fairseq configures the root logger and prints warnings, which must not reach a program
 that only uses the hub. On some Pythons it cannot be imported at all, which is then reported in one
