@@ -13,16 +13,41 @@ from ..base.settings import as_dict, check_ranges, option
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 
-AT_LEAST = {  # of options whose range fairseq does not check
-    -1: "patience keep_interval_updates keep_last_epochs keep_best_checkpoints",
-    0: "seed num_workers data_buffer_size curriculum warmup_updates max_update max_epoch clip_norm "
-    "weight_decay adam_eps power end_learning_rate stop_time_hours validate_interval_updates "
-    "validate_after_updates save_interval_updates",
-    1: "log_interval required_batch_size_multiple total_num_update update_freq num_shards "
-    "fp16_init_scale batch_size batch_size_valid max_tokens max_tokens_valid max_valid_steps "
-    "validate_interval save_interval",
+MIN_OF_OPTION = {  # of options whose range fairseq does not check
+    "patience": -1,
+    "keep_interval_updates": -1,
+    "keep_last_epochs": -1,
+    "keep_best_checkpoints": -1,
+    "seed": 0,
+    "num_workers": 0,
+    "data_buffer_size": 0,
+    "curriculum": 0,
+    "warmup_updates": 0,
+    "max_update": 0,
+    "max_epoch": 0,
+    "clip_norm": 0,
+    "weight_decay": 0,
+    "adam_eps": 0,
+    "power": 0,
+    "end_learning_rate": 0,
+    "stop_time_hours": 0,
+    "validate_interval_updates": 0,
+    "validate_after_updates": 0,
+    "save_interval_updates": 0,
+    "log_interval": 1,
+    "required_batch_size_multiple": 1,
+    "total_num_update": 1,
+    "update_freq": 1,
+    "num_shards": 1,
+    "fp16_init_scale": 1,
+    "batch_size": 1,
+    "batch_size_valid": 1,
+    "max_tokens": 1,
+    "max_tokens_valid": 1,
+    "max_valid_steps": 1,
+    "validate_interval": 1,
+    "save_interval": 1,
 }
-LEAST_OF_OPTION = {name: least for least, names in AT_LEAST.items() for name in names.split()}
 MAX_FLOAT = 1e300  # of numbers that need not be whole
 
 
@@ -65,9 +90,9 @@ def check_range(name, given):
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:
         if isinstance(value, float):
-            Range(LEAST_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, option(name))
+            Range(MIN_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, option(name))
         elif isinstance(value, int):
-            Range(LEAST_OF_OPTION.get(name, -(2**31))).check(value, option(name))
+            Range(MIN_OF_OPTION.get(name, -(2**31))).check(value, option(name))
 
 
 def check_rates(optimization, schedule):
