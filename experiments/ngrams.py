@@ -28,8 +28,8 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
-from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.report import Report, markdown
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -60,7 +60,7 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     """Records how each model decides pairs, which are identified by `origin`.
 
     Args:
-        records: {name of a model: `outcomes.Records`}
+        records: {name of a model: `records.Records`}
         pairs: `pair_files.Pairs`
         origin: dict
         text: path of the text, a sentence on each line

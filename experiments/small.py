@@ -33,8 +33,8 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_outputs
-from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
 from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, write_records
 from ngrams import NGRAM_MODELS, have_known_words, overlapping

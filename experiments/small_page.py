@@ -14,8 +14,8 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
-from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_of_answers
+from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW

@@ -17,10 +17,10 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.checkpoints import reading
-from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation import bag_of_words, options
 from maelm_fairseq.evaluation import program as evaluate_program
-from maelm_fairseq.evaluation.outcomes import Records
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
+from maelm_fairseq.evaluation.records import Records
 from maelm_fairseq.evaluation.report import Report
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
@@ -292,7 +292,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     message = "tuned.pt: found a fine-tuned model, which predicts no masked tokens; --pairs needs"
     models = [tmp_path / "tuned.pt", *(folder / f"{name}.pt" for name in MODELS[1:])]
     refused(message, "--checkpoint", *models, "--pairs", tmp_path / "pairs.tsv")
-    tasks_in = evaluate_program.tasks_in
+    tasks_in = options.tasks_in
     for place, found in {"none": "nothing", "pairs.tsv": "a file"}.items():
         message = f"--labelled {tmp_path}/{place}: found {found}, expected a folder with TASK/train"
         refuses(message, tasks_in, f"{tmp_path}/{place}")

@@ -11,8 +11,8 @@ import ngrams
 from conftest import error_of, run_main
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
 from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
-from maelm_fairseq.evaluation.outcomes import GROUPS_KEY, PAIRS_FEATURE, SCORE_COLUMNS, Records
 from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, SCORE_COLUMNS, Records
 from maelm_fairseq.vocabulary import read_vocabulary
 
 VOCABULARY, ORDER = 40, 4

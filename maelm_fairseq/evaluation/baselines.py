@@ -12,8 +12,8 @@ import numpy as np
 
 from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict_with_bag
 from .few_shot import SHOTS, has_few_shot, score_few_shot
-from .outcomes import TEXT_FEATURE
 from .probes import by_folds
+from .records import TEXT_FEATURE
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
@@ -32,7 +32,7 @@ def record_baselines(records, task, repeats):
     A record that was made from other texts or repetitions is replaced.
 
     Args:
-        records: {each of BASELINES: `outcomes.Records`}
+        records: {each of BASELINES: `records.Records`}
         task: `probe_tasks.Task`
         repeats: of few-shot training
     """

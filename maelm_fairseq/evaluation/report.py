@@ -9,8 +9,8 @@ from scipy import stats
 from ..base.errors import UsageError
 from ..base.markdown import table
 from .minimal_pairs import interval, is_over_paradigms, shares
-from .outcomes import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 from .probes import score_of_answers
+from .records import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 BOOTSTRAP_DRAWS = 1000  # of the bootstrap
@@ -35,7 +35,7 @@ class Report:
     """The tables of models.
 
     Args:
-        records: list of `outcomes.Records`
+        records: list of `records.Records`
         tasks: their names, in order
         pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean
