@@ -11,7 +11,7 @@ import pytest
 import pretrain
 from conftest import ROOT, run_main
 from maelm_fairseq.config import MaeLmConfig
-from maelm_fairseq.runs import fairseq_args, gpu_memory
+from maelm_fairseq.runs import fairseq_args, gpu_memory, pretrain_settings
 from maelm_fairseq.runs.gpu_memory import GIB, bytes_needed
 from maelm_fairseq.task import MaeLmTaskConfig
 
@@ -63,8 +63,8 @@ def chosen(data, monkeypatch, capsys):
 
     def choose(gigabytes, *options):
         monkeypatch.setattr(gpu_memory, "memory_of_gpu", lambda: gigabytes * 10**9)
-        monkeypatch.setattr(pretrain.subprocess, "run", in_this_process)
-        monkeypatch.setattr(pretrain, "count_gpus", lambda: 8)
+        monkeypatch.setattr(pretrain_settings.subprocess, "run", in_this_process)
+        monkeypatch.setattr(pretrain_settings, "count_gpus", lambda: 8)
         command = [RECIPE, "--data", data, "--save-dir", data, "--dry-run", "--gpus", 2, *options]
         run_main(pretrain.main, *command)
         words = shlex.split(capsys.readouterr().out)

@@ -1,0 +1,177 @@
+"""The settings of a pretraining recipe, and how options and devices change them."""
+
+import copy
+import os
+import subprocess
+import sys
+
+from omegaconf import OmegaConf
+
+from .. import __path__ as plugin
+from ..base.errors import UsageError
+from ..base.settings import option
+from .gpu_memory import BATCH_SIZE_PLACEHOLDER
+from .machines import count_gpus
+
+
+def read_settings(folder, name):
+    """A recipe's settings as fairseq groups them: {group: {name: value}}.
+
+    Args:
+        folder: of the files of settings, such as recipes/hydra
+        name: of the recipe: its overrides are in NAME.txt; `base` has none
+    """
+    base = OmegaConf.load(folder / "pretrain_base.yaml")
+    overrides = []
+    if name != "base":
+        overrides = (folder / f"{name}.txt").read_text().split()
+    overrides = OmegaConf.from_dotlist([override.lstrip("+") for override in overrides])
+    cfg = OmegaConf.to_container(OmegaConf.merge(base, overrides))
+    del cfg["hydra"], cfg["task"]["data"]
+    return cfg
+
+
+def fairseq_options(cfg):
+    """Yields settings as options of fairseq-train."""
+    for group, values in cfg.items():
+        for field, value in values.items():
+            name = field
+            if field == "_name":
+                name = "arch" if group == "model" else group
+            if value is not False:
+                yield option(name)
+            if isinstance(value, list):
+                yield ",".join(map(str, value))
+            elif not isinstance(value, bool):
+                yield str(value)
+
+
+def named_options(fairseq_args):
+    """The user's options for fairseq-train, {name: value}.
+
+    The value of a switch is what comes after it.
+    """
+    values = {}
+    for word, following in zip(fairseq_args, [*fairseq_args[1:], ""]):
+        name, _, value = word.partition("=")
+        if name.startswith("--"):
+            values[name] = value or following
+    return values
+
+
+def drop_replaced_groups(cfg, fairseq_args):
+    """Drops settings, in place, that the options of the user replace or take back.
+
+    These are settings of a kind of optimizer, schedule or criterion of which the user chooses
+    another, and switches.
+
+    Returns:
+        the user's options, without those that take back a switch of the recipe, such as
+        --no-share-decoder-layers
+    """
+    for name, value in named_options(fairseq_args).items():
+        group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
+        if group.get("_name", value) != value:
+            group.clear()
+    switches = {}
+    for group in cfg.values():
+        for name, value in group.items():
+            if value is True:
+                switches["--no-" + name.replace("_", "-")] = (group, name)
+    for word in switches.keys() & {*fairseq_args}:
+        group, name = switches[word]
+        group[name] = False
+    return [word for word in fairseq_args if word not in switches]
+
+
+def fit_to_devices(cfg, args, fairseq_args):
+    """Fits settings to folders and devices, with the same effective batch.
+
+    Returns: what an update consists of, in words
+    """
+    common = cfg["common"]
+    dataset = cfg["dataset"]
+    distributed = cfg["distributed_training"]
+    optimization = cfg["optimization"]
+    at_a_time = distributed["distributed_world_size"] * dataset["batch_size"]
+    sequences = at_a_time * optimization["update_freq"][0]
+    processes = max(args.gpus, 1) * args.nodes
+    batch = args.batch_size
+    if batch is None:
+        batch = (
+            fitting_batch(cfg, args, fairseq_args, sequences // processes) or dataset["batch_size"]
+        )
+    at_a_time = processes * batch
+    if sequences % at_a_time:
+        found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}"
+        raise UsageError(
+            f"{found}: their product must divide the effective batch of {sequences} sequences"
+        )
+    distributed["distributed_world_size"] = processes
+    dataset["batch_size"] = batch
+    optimization["update_freq"] = [sequences // at_a_time]
+    cfg["checkpoint"]["save_dir"] = args.save_dir
+    if args.updates:
+        scale_schedule(cfg, args.updates)
+    cpu = args.gpus == 0
+    bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
+    common["user_dir"] = plugin[0]
+    common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
+    common["cpu"] = cpu
+    common["fp16"] = common["fp16"] and not cpu and not bf16
+    every = sequences // at_a_time
+    update_freq = named_options(fairseq_args).get("--update-freq", "")
+    if update_freq.isdecimal():
+        every = int(update_freq)
+    return (
+        f"{processes} process(es) x {batch} sequences x {every} = "
+        f"{at_a_time * every} sequences per update"
+    )
+
+
+def fitting_batch(cfg, args, fairseq_args, sequences):
+    """The largest batch that fits the GPU and divides so many sequences; None if it is not known.
+
+    Another process finds it, since this one becomes fairseq-train, with a GPU that nothing has used
+    yet.
+    """
+    if not args.gpus or args.nodes > 1 or not sequences:  # machines may differ
+        return None
+    if not count_gpus():
+        print(
+            "no GPU here: with one, as many sequences at a time are used as fit its memory",
+            file=sys.stderr,
+        )
+        return None
+    asked = copy.deepcopy(cfg)
+    del asked["common"]["user_dir"], asked["common"]["tensorboard_logdir"]  # not known yet
+    asked["dataset"]["batch_size"] = BATCH_SIZE_PLACEHOLDER
+    asked["optimization"]["update_freq"] = [BATCH_SIZE_PLACEHOLDER]
+    program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
+    words = [str(sequences), args.data, *fairseq_options(asked), *fairseq_args]
+    done = subprocess.run([*program, *words], capture_output=True, text=True)
+    if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
+        return None
+    batch, memory = done.stdout.split(" ", 1)
+    about = f"about {memory.strip()} of a GPU, by a formula; --batch-size N sets another number"
+    print(f"{batch} sequences at a time, {about}", file=sys.stderr)
+    return int(batch)
+
+
+def scale_schedule(cfg, updates):
+    """Fits a recipe's settings, in place, to another number of updates.
+
+    There are four validations or more.
+    """
+    checkpoint = cfg["checkpoint"]
+    optimization = cfg["optimization"]
+    schedule = cfg["lr_scheduler"]
+    task = cfg["task"]
+    share = updates / optimization["max_update"]
+    optimization["max_update"] = updates
+    if schedule.get("warmup_updates") is not None:  # else another schedule has replaced it
+        schedule["total_num_update"] = updates
+        schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
+    task["encoder_mask_fade_updates"] = round(share * task.get("encoder_mask_fade_updates", 0))
+    every = checkpoint.get("save_interval_updates") or updates
+    checkpoint["save_interval_updates"] = min(every, -(-updates // 4))
