@@ -23,7 +23,7 @@ import torch
 
 from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
-from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.command_line import Parser, folder_name, within
 from maelm_fairseq.base.destinations import check_new
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, set_aside
@@ -49,7 +49,6 @@ from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.fairseq_args import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.run_options import check_no_interpolation
-from pretrain import folder
 
 RECIPES = Path(__file__).resolve().parent
 WEIGHT_FILES = ["config.json", "model.safetensors", "pytorch_model.bin"]
@@ -97,7 +96,7 @@ def parse():
     )
     add(
         "--dest",
-        type=lambda text: folder(path(text)),
+        type=lambda text: folder_name(path(text)),
         required=True,
         metavar="DIR",
         help="new folder for the model, beside DEST.work",

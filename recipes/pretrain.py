@@ -7,7 +7,6 @@
 The settings are those of hydra/pretrain_base.yaml with the overrides in hydra/NAME.txt.
 """
 
-import argparse
 import itertools
 import logging
 import os
@@ -17,11 +16,10 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from maelm_fairseq.base.command_line import Parser, script_and_options, within
+from maelm_fairseq.base.command_line import Parser, folder_name, script_and_options, within
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.settings import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
-from maelm_fairseq.base.utf8 import half_character
 from maelm_fairseq.runs import show_progress
 from maelm_fairseq.runs.machines import count_gpus, rendezvous, take_gpus
 from maelm_fairseq.runs.pretrain_settings import (
@@ -43,14 +41,6 @@ EPILOG = (
 RECIPES = Path(__file__).resolve().parent
 
 
-def folder(text):
-    if half_character(text) is not None:
-        raise argparse.ArgumentTypeError(f"{text}: TensorBoard needs names in UTF-8; rename it")
-    if text.startswith("-"):  # fairseq would take it for an option
-        return "./" + text
-    return text
-
-
 def parse(recipe, words):
     """The recipe's own options, and those for fairseq-train.
 
@@ -63,14 +53,14 @@ def parse(recipe, words):
     add = parser.add_argument
     add(
         "--data",
-        type=folder,
+        type=folder_name,
         required=True,
         metavar="DATA[:DATA...]",
         help="data from data-prep/prepare.sh; several folders are shards of one corpus",
     )
     add(
         "--save-dir",
-        type=folder,
+        type=folder_name,
         required=True,
         metavar="RUN",
         help="checkpoints, TensorBoard files and train.log",

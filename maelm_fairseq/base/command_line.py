@@ -5,6 +5,7 @@ import contextlib
 import sys
 
 from .errors import UsageError
+from .utf8 import half_character
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,3 +75,12 @@ def within(least, most=2**31 - 1, number_type=int):
         raise argparse.ArgumentTypeError(f"expected {what} from {least} to {most}, found {text!r}")
 
     return value
+
+
+def folder_name(text):
+    """The name of a folder as fairseq can be given it: a type for argparse."""
+    if half_character(text) is not None:
+        raise argparse.ArgumentTypeError(f"{text}: TensorBoard needs names in UTF-8; rename it")
+    if text.startswith("-"):  # fairseq would take it for an option
+        return "./" + text
+    return text
