@@ -43,7 +43,7 @@ class TorchAdamWConfig(FairseqDataclass):
 def betas(option):
     """Two numbers, or their text, as two numbers; fairseq would evaluate the text as Python.
 
-    Raises ValueError: it is no two numbers, or they are out of range
+    Raises ValueError: it is not two numbers, or they are out of range
     """
     try:
         first, second = ast.literal_eval(str(option))
@@ -62,7 +62,7 @@ def groups_by_rate(weights, decay):
     `param_group` of a weight says how many layers below the head it is; fairseq keeps this
     attribute.
 
-    Raises ValueError: a decay of weights that do not say where they are
+    Raises ValueError: the rates differ, but a weight has no `param_group`
     """
     if decay == 1:
         return weights

@@ -56,7 +56,7 @@ def check_text_file(path):
 
 
 def check_head(model, checkpoint):
-    """Refuses a model, from the path `checkpoint`, that predicts nothing of a file of texts."""
+    """Refuses a model, from the path `checkpoint`, that cannot label a file of texts."""
     try:
         model.predict(*[[] for _ in range(model.facts.texts_per_example)])
     except UsageError as error:
@@ -88,7 +88,8 @@ def described_columns(texts_of_a_line):
     if texts_of_a_line == 1:
         return (
             "one text without a tab: "
-            "of a table, keep the column of the texts, as by tail -n +2 FILE | cut -f 2"
+            "from a table, extract the column of the texts first, for example with "
+            "tail -n +2 FILE | cut -f 2"
         )
     return "two texts with a tab between them, as the examples of training are pairs"
 

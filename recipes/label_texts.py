@@ -49,7 +49,7 @@ def outputs_of_encoder(model, texts, classes):
 
 
 def check_outputs(model, labelled, checkpoint):
-    """Refuses an encoder that was fine-tuned on something else than the labelled files."""
+    """Refuses an encoder that was fine-tuned on anything other than the labelled files."""
     facts = model.facts
     if not facts.is_of_sentences:
         found = "fine-tuned on other data" if facts.is_fine_tuned else "that was only pretrained"

@@ -322,7 +322,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
         assert "line 1 contains a NUL character (byte 2 of the line), as UTF-16LE does" in message
         assert "iconv -f UTF-16LE -t" in message
     packed = gzip.compress(random.Random(1).randbytes(1000).hex().encode())
-    assert "it is no text; unpack it" in error("text.xz", lzma.compress(packed))
+    assert "it is not a text file; decompress it" in error("text.xz", lzma.compress(packed))
     assert "cut.gz: corrupt gzip after line" in error("cut.gz", packed[:500])
     message = error("plain.txt.gz", b"not packed")
     assert "plain.txt.gz: corrupt gzip after line 0 (Not a gzipped file" in message
@@ -425,4 +425,4 @@ def test_options_that_contradict_each_other(text, tmp_path, options, message):
 @pytest.mark.parametrize("piece", ["a" + NEXT_LINE + "b", "<pad>", "<mask>"])
 def test_models_that_fairseq_would_misread(tmp_path, piece):
     folder = vocabulary(tmp_path / "data", user_defined_symbols=[piece])
-    refuses(re.escape(f"piece {piece!r} is there twice"), read_subwords, folder)
+    refuses(re.escape(f"piece {piece!r} is a duplicate"), read_subwords, folder)

@@ -61,7 +61,7 @@ WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
     ("--fp16", "--fp16 needs a GPU"),
     ("--stop-min-lr 1e-9",
      "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),
-    ("--write-checkpoints-asynchronously", "files have names before they are whole"),
+    ("--write-checkpoints-asynchronously", "leaves incomplete files"),
     ("--lr 5e-4x", "an option has the value '5e-4x', expected a number or a list"),
 ])  # fmt: skip
 def test_options(data, tmp_path, options, message):

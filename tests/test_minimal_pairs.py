@@ -54,7 +54,7 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
 @pytest.mark.parametrize("line, message", [
     ("{", r"x.jsonl, line 2: not JSON \("),
     ("[]", "x.jsonl, line 2: found a list, expected an object"),
-    ('{"UID": "a", "UID": "b"}', "line 2: not JSON .*'UID' is there twice"),
+    ('{"UID": "a", "UID": "b"}', "line 2: not JSON .*duplicate key 'UID'"),
     ('{"sentence_good": "a", "sentence_bad": "b", "UID": "u"}', "found no linguistics_term"),
     (blimp_line("a", " "), "line 2: sentence_bad: found no text"),
     (blimp_line("a", "b", UID=""), "line 2: UID: found no text"),

@@ -2,7 +2,7 @@
 
 import os
 
-EXTRAS = {  # which extra has each package that is imported only where it is needed
+EXTRAS = {  # the extra that provides each optional package
     "matplotlib": "demo",
     **dict.fromkeys(["safetensors", "tokenizers"], "huggingface"),
     **dict.fromkeys(["pandas", "scipy", "seqeval", "sklearn"], "finetune"),
@@ -46,7 +46,7 @@ def one_line(error):
     if isinstance(error, OSError):
         return line_of_system(error)
     if is_out_of_memory(error):
-        return "out of memory: use a smaller batch or sample, or a machine with more"
+        return "out of memory: reduce the size of the batch or sample, or get more memory"
     return None
 
 

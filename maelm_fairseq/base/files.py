@@ -108,16 +108,16 @@ def atomic_folder(path):
 
 @contextlib.contextmanager
 def temporary_folder(path):
-    """Makes a folder beside `path`, of the name of `temporary_path`, that is removed in the end."""
+    """Makes a temporary folder beside `path`, and removes it afterwards."""
     with hidden_path(path) as partial:
         os.mkdir(partial)
         yield partial
 
 
 def with_final_path(path, partial, error):
-    """An error that came up while a file was written; one of the system names the file itself.
+    """An error that occurred while a file was written, with the final name of the file.
 
-    Such an error, of a full disk for example, would name the hidden file otherwise.
+    An error of the operating system, of a full disk for example, names the hidden file.
     """
     if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
         error = error.__context__  # the cause of PyTorch's own error

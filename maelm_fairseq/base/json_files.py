@@ -30,7 +30,7 @@ def read_json(path, value_type, expected, fix="remove it and run again", file_na
         path: of the file
         value_type: of its value, as for `typed`
         expected: what the file should be, for the error message, such as
-            "data prepared by data-prep/glue.sh"
+            "the scores of this run"
         fix: what to do about a damaged file, for the error message
         file_names: as for `parse_json`
     Raises:
@@ -86,5 +86,5 @@ def unique(pairs):
     unique_pairs = dict(pairs)
     if len(unique_pairs) < len(pairs):
         twice, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{twice!r} is there twice in an object")
+        raise ValueError(f"duplicate key {twice!r} in an object")
     return unique_pairs

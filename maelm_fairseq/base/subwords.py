@@ -45,9 +45,9 @@ class Subwords(ABC):
         for symbol, times in Counter(symbols).items():
             if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(
-                    f"{path}: piece {symbol!r} is there twice, {' '.join([*SPECIAL, MASK])} "
-                    "included, or contains white space, at which fairseq would split it; use a "
-                    "vocabulary without it"
+                    f"{path}: the piece {symbol!r} is a duplicate of another piece or of a special "
+                    f"symbol ({' '.join([*SPECIAL, MASK])}), or contains white space, which "
+                    "fairseq cannot store; use a vocabulary without it"
                 )
 
     @abstractmethod

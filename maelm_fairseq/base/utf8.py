@@ -93,7 +93,7 @@ def refuse(line, wrong, where, start):
     else:
         fault = f"contains a NUL character ({where_in_line}); expected text without any"
     if encoding is None and is_binary(start):
-        fix = "it is no text; unpack it if it is compressed"
+        fix = "it is not a text file; decompress it first if it is compressed"
     elif encoding or byte:
         fix = (
             "convert it from its encoding, for example with "

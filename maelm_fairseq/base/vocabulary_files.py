@@ -34,8 +34,8 @@ def read_subwords(path, added=()):
     if not os.path.isfile(path):
         raise MissingFileError(
             f"{path}: not found, expected a SentencePiece model, a {TOKENIZER_JSON}, or a folder "
-            "with either; download a model of the hub first, such as by "
-            "`hf download NAME --local-dir DIR`"
+            "with either; download a model from the Hugging Face Hub first, for "
+            "example with `hf download NAME --local-dir DIR`"
         )
     if path.endswith(".json"):
         return BytePair(path, added)

@@ -69,7 +69,7 @@ def name_in(section):
 def is_fairseqs(part, name):
     """Whether a model, task or criterion of this name is fairseq's own.
 
-    This plugin's models and checkpoints use none of these, except for HARMLESS.
+    This plugin's models and checkpoints use none of these, except for SAFE_FAIRSEQ_NAMES.
     """
     registry, _ = REGISTRIES[part]
     registered = registry.get(name)

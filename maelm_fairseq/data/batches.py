@@ -115,7 +115,7 @@ class EveryItemDataset(FairseqDataset):
 
     @functools.cached_property
     def checksum(self):
-        """A number that shows whether data are other ones, or the same ones in another order."""
+        """A checksum that changes if the data change, or their order."""
         return zlib.crc32(self.sizes)
 
     def size(self, index):

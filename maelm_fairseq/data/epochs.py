@@ -12,7 +12,7 @@ from ..fairseq_api import CountingIterator, EpochBatchIterator, data_utils
 class ResumableIterator(EpochBatchIterator):
     """fairseq's iterator, but it remembers which batches *all* processes have consumed.
 
-    It also remembers of what size these were. fairseq's iterator skips as many batches as each
+    It also remembers the sizes of these batches. fairseq's iterator skips as many batches as each
     process had consumed: on another number of processes, or with batches of another size, it
     repeats some blocks of the epoch and leaves out others.
 

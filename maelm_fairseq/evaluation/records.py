@@ -61,7 +61,7 @@ class Records:
         return reading(self.path, "the record of an evaluation", "move it away")
 
     def check(self, was, now):
-        """Refuses a file that was made from something else than what is evaluated now.
+        """Refuses a file that was made from anything other than what is evaluated now.
 
         Args:
             was, now: {name of an input: what identifies it}
@@ -80,7 +80,7 @@ class Records:
     def has(self, task, name, origin):
         """Whether a measurement is recorded.
 
-        One that was made from something else than `origin`, a dict, is refused.
+        One that was made from anything other than `origin`, a dict, is refused.
         """
         was = self.origin(task, name)
         if was is None:

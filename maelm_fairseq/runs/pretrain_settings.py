@@ -139,7 +139,7 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
         return None
     if not count_gpus():
         print(
-            "no GPU here: with one, as many sequences at a time are used as fit its memory",
+            "no GPU found; on a GPU, --batch-size is chosen to fit its memory",
             file=sys.stderr,
         )
         return None

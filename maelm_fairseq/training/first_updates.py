@@ -6,7 +6,7 @@ import time
 
 logger = logging.getLogger(__name__)
 
-# The updates of a process after which it says something, before fairseq's own log begins.
+# Updates of a run after which progress is reported, before fairseq's own log begins.
 SIGNS_OF_LIFE = (1, 10, 25)
 
 

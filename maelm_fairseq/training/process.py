@@ -1,4 +1,4 @@
-"""What the functions that replace fairseq's know of the run that this process makes."""
+"""The state of the current training run, shared by the functions that replace fairseq's."""
 
 from dataclasses import dataclass, field
 from typing import Dict, Optional, TextIO

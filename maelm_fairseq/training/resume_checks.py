@@ -84,7 +84,7 @@ def check_history(history, path, starts_anew):
 
 
 def remove_other_heads(state, saved, own, own_state):
-    """Removes the heads from a checkpoint if they read or predict something else than the run's.
+    """Removes the heads from a checkpoint if they differ from the run's in labels or pooling.
 
     Args:
         state: of the checkpoint

@@ -57,7 +57,7 @@ def trains_on_cpu(cfg):
 
 
 def check_run_options(cfg):
-    """Refuses fairseq's configuration if nothing would be trained, or nothing on a CPU."""
+    """Refuses options of fairseq with which training cannot work here."""
     for part in ["task", "criterion"]:
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
@@ -144,6 +144,6 @@ def check_processes(distributed):
         raise UsageError(
             f"{processes} processes are asked for (--distributed-world-size, torchrun or SLURM), "
             f"but PyTorch sees {devices or 'no'} GPUs: train in one process "
-            "(--distributed-world-size 1, and --update-freq for the batch); docs/pretraining.md "
-            "has what several machines without GPUs need"
+            "(--distributed-world-size 1, and --update-freq for the batch); for several machines "
+            "without GPUs, see docs/pretraining.md"
         )

@@ -92,7 +92,8 @@ def warn_of_spinning_threads():
     chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()
     if not chosen and os.environ.get("OMP_NUM_THREADS") != "1":
         logger.warning(
-            "beside other programs this is slow: `export GOMP_SPINCOUNT=1000`, then start again"
+            "idle OpenMP threads keep cores busy, which is slow if other programs are running: "
+            "`export GOMP_SPINCOUNT=1000`, then start again"
         )
 
 
@@ -106,7 +107,8 @@ def check_starting_point(cfg):
         save_folder.check_start("--continue-once", cfg.continue_once)
     if cfg.write_checkpoints_asynchronously:
         raise UsageError(
-            "--write-checkpoints-asynchronously: files have names before they are whole; remove it"
+            "--write-checkpoints-asynchronously leaves incomplete files under their final names: "
+            "remove the option"
         )
     if cfg.restore_file != LAST_CHECKPOINT:
         save_folder.check_start("--restore-file", cfg.restore_file)
