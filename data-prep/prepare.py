@@ -24,10 +24,16 @@ from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
 from maelm_fairseq.preparation.checks import check
-from maelm_fairseq.preparation.encode import encode
+from maelm_fairseq.preparation.encode import HeldOut, encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_sample
-from maelm_fairseq.preparation.records import MANIFEST, Manifest, Options, by_option, read_manifest
+from maelm_fairseq.preparation.records import (
+    MANIFEST,
+    Manifest,
+    Options,
+    options_with_values,
+    read_manifest,
+)
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
@@ -58,7 +64,9 @@ def parse_args():
             f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one"
         )
     if args.vocabulary:
-        for option in by_option({name: getattr(args, name) or None for name in TRAINING_OPTIONS}):
+        for option in options_with_values(
+            {name: getattr(args, name) or None for name in TRAINING_OPTIONS}
+        ):
             parser.error(
                 f"{option} is for training a model, but --vocabulary gives a trained one; leave one"
                 " out"
@@ -236,8 +244,8 @@ def count_documents(args, manifest, vocabulary):
     """The number of documents in --train, counted once; refuses too few for --valid-documents."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
-        read = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
-        save_json(read.documents, path)
+        counts = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
+        save_json(counts.documents, path)
     documents = read_json(path, int, "the number of documents in --train")
     if documents < args.valid_documents + args.shards:
         raise UsageError(
@@ -317,7 +325,7 @@ def main():
     vocabulary = write_vocabulary(tokenizer, args.dest)
     held_out = None
     if args.valid_documents:
-        held_out = (args.valid_documents, count_documents(args, manifest, vocabulary))
+        held_out = HeldOut(args.valid_documents, count_documents(args, manifest, vocabulary))
     if args.only_vocabulary:
         say(f"{vocabulary} and dict.txt are ready")
         return

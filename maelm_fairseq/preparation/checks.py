@@ -14,7 +14,7 @@ from ..base.opening import opened
 from ..base.provenance import sha256
 from ..base.vocabulary_files import read_subwords
 from .binarized import is_encoded, shard_folder
-from .records import SplitRecord, part
+from .records import SplitRecord, part_checksum
 
 AGAIN = "remove {} and run prepare.sh again"
 MAXIMUM_UNKNOWN_RATE = 0.01
@@ -32,7 +32,7 @@ class TokenCounts(NamedTuple):
     longest: int  # tokens of a line
 
 
-def same(where, counts, record, fix):
+def check_counts(where, counts, record, fix):
     """Compares {name: count} with what was recorded."""
     for name, counted in counts.items():
         expected = getattr(record, name)
@@ -46,7 +46,7 @@ def check_split(folder, name, tokenizer, expected):
     """Checks one split, prints its counts, and returns its record.
 
     Args:
-        expected: its `records.part`
+        expected: its `records.part_checksum`
 
     Raises:
         UsageError: data and record disagree, too many characters are unknown, or a line does not
@@ -79,7 +79,7 @@ def check_split(folder, name, tokenizer, expected):
         "documents": counts.documents,
         "tokens": counts.tokens,
     }
-    same(data, counted, record, again)
+    check_counts(data, counted, record, again)
     _check_unknown(data, rate)
     verdict = "all files match their SHA-256"
     if not record.sha256:
@@ -188,20 +188,21 @@ def check(dest, manifest, selected):
     See `check_split` for errors.
     """
     shards = manifest.options.shards
-    held_out = manifest.options.valid_documents
-    files = {"train": manifest.train, "valid": manifest.train if held_out else manifest.valid}
+    valid_documents = manifest.options.valid_documents
+    valid_files = manifest.train if valid_documents else manifest.valid
+    files = {"train": manifest.train, "valid": valid_files}
     records = {"train": [], "valid": []}  # by the files that they are of
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
         tokenizer = load_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
-            expected = part(split, shard, 1 if split == "valid" else shards, files[split])
+            expected = part_checksum(split, shard, 1 if split == "valid" else shards, files[split])
             record = check_split(folder, split, tokenizer, expected)
-            records["train" if held_out else split].append(record)
-    parts_of_train = shards + 1 if held_out else shards
+            records["train" if valid_documents else split].append(record)
+    parts_of_train = shards + 1 if valid_documents else shards
     for split, parts in records.items():
         if len(parts) == (parts_of_train if split == "train" else 1):
-            _check_whole(split, parts, dest, held_out)
+            _check_whole(split, parts, dest, valid_documents)
             tokens = sum(record.tokens for record in parts)
             remark(split, parts[0].input, tokens, len(tokenizer.symbols))
     if len(selected) < shards:
@@ -211,27 +212,27 @@ def check(dest, manifest, selected):
         )
 
 
-def _check_whole(split, parts, dest, held_out):
+def _check_whole(split, parts, dest, valid_documents):
     """Prints what was read, and checks that all parts together have the same text."""
-    read = parts[0].input
+    counts = parts[0].input
     text = (
-        f"{split}: {read.lines:,} lines in its files = {read.text_lines:,} with text +"
-        f" {read.blank_lines:,} blank + {read.lines_normalised_to_nothing:,} that normalise to"
-        f" nothing; {read.documents:,} documents"
+        f"{split}: {counts.lines:,} lines in its files = {counts.text_lines:,} with text +"
+        f" {counts.blank_lines:,} blank + {counts.lines_normalised_to_nothing:,} that normalise to"
+        f" nothing; {counts.documents:,} documents"
     )
-    if held_out:
-        text += f", of which {held_out:,} are held out for validation"
+    if valid_documents:
+        text += f", of which {valid_documents:,} are held out for validation"
     print(text)
     written = {}
     for name in ("text_lines", "documents"):
         written[name] = sum(getattr(record, name) for record in parts)
     fix = f"the parts come from different inputs; {AGAIN.format(dest)}"
-    same(f"{split}, all parts", written, read, fix)
+    check_counts(f"{split}, all parts", written, counts, fix)
 
 
-def remark(split, read, tokens, symbols):
+def remark(split, counts, tokens, symbols):
     """Warns of texts from which models learn hardly anything, or where blocks cross documents."""
-    if read.documents <= read.files < read.text_lines / 10:
+    if counts.documents <= counts.files < counts.text_lines / 10:
         print(
             f"{split}: no blank line between documents: blocks will cross them; put one after each"
             " if there are any"

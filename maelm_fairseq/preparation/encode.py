@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from ..base.vocabulary_files import read_subwords
 from .binarized import token_dtype, write_index
 from .progress import progress_bar
 from .raw_text import file_sample
-from .records import Read, SplitRecord, part
+from .records import InputCounts, SplitRecord, part_checksum
 
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
@@ -79,8 +80,8 @@ def encode_chunk(chunk):
 # In the main process ----------------------------------------------------------------------------
 
 
-def classifier(tokenizer):
-    """A function that says which count of `Read` a line belongs to.
+def line_counter(tokenizer):
+    """A function that says which count of `InputCounts` a line belongs to.
 
     It remembers first characters, which mostly decide that.
     """
@@ -88,32 +89,35 @@ def classifier(tokenizer):
     def is_text(text):
         return len(tokenizer.encode_lines([text])[0]) > 0
 
-    visible = functools.cache(is_text)
+    is_text_by_first = functools.cache(is_text)
 
-    def entry_of_line(line):
+    def count_name(line):
         text = line.strip()
         if not text:
             return "blank_lines"
-        if visible(text[0]) or is_text(text):
+        if is_text_by_first(text[0]) or is_text(text):
             return "text_lines"
         return "lines_normalised_to_nothing"
 
-    return entry_of_line
+    return count_name
 
 
-def split_of(document, held_out, documents):
-    """The split to which a document belongs, and its number there.
+class HeldOut(NamedTuple):
+    """Documents for "valid", at even intervals among those for "train"."""
 
-    Of all `documents`, `held_out` are for "valid", at even intervals.
-    """
+    valid_documents: int
+    documents: int  # of both splits
 
-    def held_out_before(number):
-        return (number * held_out + documents // 2) // documents
+    def before(self, document):
+        """How many documents for "valid" come before one, by its number."""
+        return (document * self.valid_documents + self.documents // 2) // self.documents
 
-    before = held_out_before(document)
-    if held_out_before(document + 1) > before:
-        return "valid", before
-    return "train", document - before
+    def split_of(self, document):
+        """The split to which a document belongs, and its number there."""
+        before = self.before(document)
+        if self.before(document + 1) > before:
+            return "valid", before
+        return "train", document - before
 
 
 class Shard:
@@ -213,15 +217,14 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         fingerprints: of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and
             `split.json`}; may be empty
-        held_out: how many documents of how many are for "valid", the others for "train"; None: all
-            are for `split`
+        held_out: `HeldOut`; None: all documents are for `split`
     Returns:
-        `records.Read`
+        `records.InputCounts`
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file
             that changed, or a killed worker
     """
-    read = Read(len(paths), 0, 0, 0, 0, 0)
+    counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
     tokenizer = read_subwords(vocabulary)
     with ExitStack() as stack:
         what = f"encode {split}" if folders else "count documents"
@@ -229,32 +232,32 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         digest = sha256(vocabulary)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
-            checksums = {"vocabulary": digest, "part": part(split, number, shards, fingerprints)}
-            record = SplitRecord(read, 0, 0, 0, [], checksums)
+            part = part_checksum(split, number, shards, fingerprints)
+            checksums = {"vocabulary": digest, "part": part}
+            record = SplitRecord(counts, 0, 0, 0, [], checksums)
             out[number] = _open_shard(stack, folder, split, record)
         queue = ChunkQueue(workers, vocabulary)
 
         def shard_of(document):
-            where, number = split_of(document, *held_out) if held_out else (split, document)
+            where, number = held_out.split_of(document) if held_out else (split, document)
             return out.get(number % shards) if where == split else None
 
         try:
             lines = _lines(paths, bar)
-            counts = _distribute(lines, classifier(tokenizer), read, shard_of, queue.submit)
+            _distribute(lines, line_counter(tokenizer), counts, shard_of, queue.submit)
             queue.finish(out.values())
         except BrokenProcessPool:
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        _check_input(paths, fingerprints, read, shards)
+        _check_input(paths, fingerprints, counts, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
                 shard.record.sha256["idx"] = write_index(stream, shard.sizes, dtype)
-    vars(read).update(counts, lines=counts.total())
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
-    return read
+    return counts
 
 
 def _open_shard(stack, folder, split, record):
@@ -272,46 +275,45 @@ def _lines(paths, bar):
         yield FILE_END
 
 
-def _distribute(lines, entry_of, read, shard_of, submit):
+def _distribute(lines, count_name, counts, shard_of, submit):
     """Adds lines to the shards of their documents.
 
     Args:
         lines: those of all files, with FILE_END
-        entry_of: function of a line: which count of `Read` it belongs to
-        read: `Read`, whose number of documents this counts
+        count_name: function of a line: which of `counts` it belongs to
+        counts: `InputCounts` to update
         shard_of: function of the number of a document: its `Shard`; None if it is not for these
         submit: function that encodes the lines that a shard has collected
-    Returns: Counter of the kinds of lines
     """
-    counts = Counter()
+    counts_of_lines = Counter()
     is_inside = False  # whether the last line was one of a document
     shard = None
     for line in lines:
         is_text = False
         if line is not FILE_END:
-            entry = entry_of(line)
-            counts[entry] += 1
-            is_text = entry == "text_lines"
+            name = count_name(line)
+            counts_of_lines[name] += 1
+            is_text = name == "text_lines"
         if is_text and not is_inside:
-            shard = shard_of(read.documents)
-            read.documents += 1
+            shard = shard_of(counts.documents)
+            counts.documents += 1
         if shard and (is_inside or is_text):
             shard.add(line if is_text else "")
             if shard.size > CHUNK_CHARACTERS:
                 submit(shard)
         is_inside = is_text
-    return counts
+    vars(counts).update(counts_of_lines, lines=counts_of_lines.total())
 
 
-def _check_input(paths, fingerprints, read, shards):
+def _check_input(paths, fingerprints, counts, shards):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, fingerprints):
         if file_sample(path) != before:
             fix = "run again when it is complete, with another --dest if this one is refused"
             raise UsageError(f"file {path} changed while it was being read; {fix}")
-    if read.documents < shards:
+    if counts.documents < shards:
         fix = "use fewer --shards" if shards > 1 else "give files with text"
         raise UsageError(
-            f"{', '.join(paths)}: found {read.documents} documents (separated by blank lines),"
+            f"{', '.join(paths)}: found {counts.documents} documents (separated by blank lines),"
             f" expected at least {shards}; {fix}"
         )

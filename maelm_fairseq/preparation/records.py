@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
+from ..base.settings import option
 
 MANIFEST = "prepare.json"
 
@@ -47,12 +48,12 @@ class Manifest:
 
     def origin(self):
         """{name: value} to compare with that of another run."""
-        options = by_option(asdict(self.options))
+        options = options_with_values(asdict(self.options))
         return {"format": self.format, "train": self.train, "valid": self.valid, **options}
 
 
 @dataclass
-class Read:
+class InputCounts:
     """Counts of all input files."""
 
     files: int
@@ -70,7 +71,7 @@ class SplitRecord:
     The `</s>` of a line is one of its tokens.
     """
 
-    input: Read
+    input: InputCounts
     documents: int
     text_lines: int
     tokens: int
@@ -83,19 +84,15 @@ class SplitRecord:
     most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
-def part(split, shard, shards, fingerprints):
+def part_checksum(split, shard, shards, fingerprints):
     """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
     text = json.dumps([split, shard, shards, fingerprints])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def by_option(values):
+def options_with_values(values):
     """{name of an attribute: value} as {option: value}, without those that are None."""
-    options = {}
-    for name, value in values.items():
-        if value is not None:
-            options[f"--{name.replace('_', '-')}"] = value
-    return options
+    return {option(name): value for name, value in values.items() if value is not None}
 
 
 def read_manifest(dest):
