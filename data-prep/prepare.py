@@ -64,9 +64,8 @@ def parse_args():
             f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one"
         )
     if args.vocabulary:
-        for option in options_with_values(
-            {name: getattr(args, name) or None for name in TRAINING_OPTIONS}
-        ):
+        values = {name: getattr(args, name) or None for name in TRAINING_OPTIONS}
+        for option in options_with_values(values):
             parser.error(
                 f"{option} is for training a model, but --vocabulary gives a trained one; leave one"
                 " out"

@@ -17,38 +17,39 @@ from torch import nn
 CHUNK_SIZE = 2**20
 
 
-def computes(x):
+def use_cpu_kernels(x):
     """Whether a tensor needs the kernels here: on the CPU, unless PyTorch compiles the caller."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def stream_attention(query, key_value, streams, dropout=0.0):
-    """softmax(q k^T / sqrt(D) + bias) v for consecutive streams of queries.
+def grouped_attention(query, key_value, groups, dropout=0.0):
+    """softmax(q k^T / sqrt(D) + bias) v for consecutive groups of queries.
 
-    Each stream attends to the first T' keys.
+    Each group attends to the first T' keys.
 
     Args:
-        query: (B, Q, H, D), of all streams
+        query: (B, Q, H, D), of all groups
         key_value: (B, T, 2, H, D), keys before values
-        streams: of `streams.Stream`, whose biases broadcast to (B, H, Q', T'); T' of the last is T
+        groups: list of `query_groups.QueryGroup`, whose biases broadcast to (B, H, Q', T'); the
+            last one attends to all T keys
         dropout: probability of dropping an attention weight
     Returns: (B, Q, H, D)
     """
-    biases = [stream.bias for stream in streams]
+    biases = [group.bias for group in groups]
     learned = any(bias is not None and bias.requires_grad for bias in biases)
-    if computes(query) and (learned or dropout or query.dtype == torch.bfloat16):
+    if use_cpu_kernels(query) and (learned or dropout or query.dtype == torch.bfloat16):
         B, _, H, _ = query.shape
         no_bias = query.new_zeros(())
         expanded = []
-        for stream, bias in zip(streams, biases):
+        for group, bias in zip(groups, biases):
             bias = no_bias if bias is None else bias
-            expanded.append(bias.expand(B, H, stream.queries, stream.keys))
+            expanded.append(bias.expand(B, H, group.queries, group.keys))
         return ChunkedAttention.apply(query, key_value, dropout, *expanded)
     attended = []
-    for stream, q in zip(streams, query.split([stream.queries for stream in streams], dim=1)):
-        k, v = key_value[:, : stream.keys].unbind(2)
+    for group, q in zip(groups, query.split([group.queries for group in groups], dim=1)):
+        k, v = key_value[:, : group.keys].unbind(2)
         q, k, v = (x.transpose(1, 2) for x in [q, k, v])
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=stream.bias, dropout_p=dropout)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=group.bias, dropout_p=dropout)
         attended.append(out.transpose(1, 2))
     return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
 
@@ -72,10 +73,12 @@ class ChunkedAttention(torch.autograd.Function):
         key, value = key_value
         ctx.save_for_backward(query, key_value, *biases, *keeps)
         for i, chunk, rows, keys in chunks_of_weights(biases):
-            weights = softmax(read(query, rows), read(key, keys), read(biases[i], chunk))
+            weights = softmax(
+                gather_heads(query, rows), gather_heads(key, keys), gather_heads(biases[i], chunk)
+            )
             if dropout:
-                weights *= read(keeps[i], chunk)
-            write_to_place(attended, rows, weights @ read(value, keys))
+                weights *= gather_heads(keeps[i], chunk)
+            scatter_heads(attended, rows, weights @ gather_heads(value, keys))
         return attended.div_(1 - dropout) if dropout else attended
 
     @staticmethod
@@ -96,24 +99,24 @@ class ChunkedAttention(torch.autograd.Function):
             torch.empty(bias.shape, dtype=bias.dtype) if is_learned else None
             for bias, is_learned in zip(biases, learned)
         ]
-        # The last stream comes first: it attends to all keys, so it sets what the others add to.
+        # The last group comes first: it attends to all keys, so it sets what the others add to.
         for i, chunk, rows, keys in reversed(list(chunks_of_weights(biases))):
             set_or_add = torch.Tensor.copy_ if i == len(biases) - 1 else torch.Tensor.add_
-            q, k, v = read(query, rows), read(key, keys), read(value, keys)
-            g = read(gradient, rows)
-            weights = softmax(q, k, read(biases[i], chunk))
+            q, k, v = gather_heads(query, rows), gather_heads(key, keys), gather_heads(value, keys)
+            g = gather_heads(gradient, rows)
+            weights = softmax(q, k, gather_heads(biases[i], chunk))
             d_weights = g @ v.transpose(1, 2)
             dropped = weights
             if ctx.dropout:
-                kept = read(keeps[i], chunk)
+                kept = gather_heads(keeps[i], chunk)
                 d_weights *= kept
                 dropped = weights * kept
-            write_to_place(d_value, keys, dropped.transpose(1, 2) @ g, set_or_add)
+            scatter_heads(d_value, keys, dropped.transpose(1, 2) @ g, set_or_add)
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
             if d_biases[i] is not None:
                 d_biases[i][chunk] = d_scores.view_as(d_biases[i][chunk])
-            write_to_place(d_query, rows, d_scores @ k)
-            write_to_place(d_key, keys, d_scores.transpose(1, 2) @ q, set_or_add)
+            scatter_heads(d_query, rows, d_scores @ k)
+            scatter_heads(d_key, keys, d_scores.transpose(1, 2) @ q, set_or_add)
         scale = D**-0.5
         d_key *= scale
         return d_query.mul_(scale), d_key_value, None, *d_biases
@@ -140,12 +143,12 @@ def chunks_of_weights(biases):
         start += Q
 
 
-def read(x, index):
+def gather_heads(x, index):
     """(B, H, T, D) -> the index's (b h, t, D)."""
     return x[index].flatten(0, 1)
 
 
-def write_to_place(x, index, values, how=torch.Tensor.copy_):
+def scatter_heads(x, index, values, how=torch.Tensor.copy_):
     """Writes (b h, t, D) to the index's place in (B, T, H, D)."""
     into = x.transpose(1, 2)[index]
     how(into, values.view(into.shape))
@@ -177,6 +180,6 @@ class Dropout(nn.Dropout):
     def forward(self, x):
         if not (self.training and self.p):
             return x
-        if computes(x):
+        if use_cpu_kernels(x):
             return x * random_mask(x.shape, 1 - self.p) / (1 - self.p)
         return super().forward(x)

@@ -9,7 +9,7 @@ from torch import nn
 
 from .base.errors import UsageError
 from .fairseq_api import RobertaClassificationHead
-from .state_dicts import HEAD_PREFIX, weights_of
+from .state_dicts import HEAD_PREFIX, shapes_of, weights_of
 
 
 def alignment(x):
@@ -128,8 +128,3 @@ def build_heads(weights, cfg):
             )
         heads[name] = head
     return heads
-
-
-def shapes_of(weights):
-    """The shapes of the weights of a state dict, {name: tuple}."""
-    return {name: tuple(weight.shape) for name, weight in weights.items()}

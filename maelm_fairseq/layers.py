@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .cpu_kernels import Dropout, stream_attention
+from .cpu_kernels import Dropout, grouped_attention
 from .precision import matmul_dtype
-from .streams import Stream, last_of
+from .query_groups import QueryGroup, last_of
 
 # The choices of --relative-position-buckets.
 AUTHORS = "authors"
@@ -120,7 +120,7 @@ class RelativePositionBias(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention in which each stream of rows attends to a prefix of the input.
+    """Multi-head attention in which each group of rows attends to a prefix of the input.
 
     All have the same projections.
     """
@@ -133,14 +133,14 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x, streams):
-        """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
+    def forward(self, x, groups):
+        """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order."""
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        Q = sum(stream.queries for stream in streams)
+        Q = sum(group.queries for group in groups)
         queries = self.query(last(x, Q)).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
-        attended = stream_attention(queries, key_value, streams, dropout)
+        attended = grouped_attention(queries, key_value, groups, dropout)
         return self.out(attended.flatten(2))
 
 
@@ -163,9 +163,9 @@ class TransformerLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(width, eps)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x, streams):
-        """(B, T, C) -> (B, Q, C) for the streams of the last Q rows, in their order."""
-        attended = self.attention(x, streams)
+    def forward(self, x, groups):
+        """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order."""
+        attended = self.attention(x, groups)
         y = self.attention_norm(last(x, attended.size(1)) + self.dropout(attended))
         expand, contract = self.ffn
         z = contract(F.gelu(expand(y)))
@@ -227,19 +227,19 @@ class Transformer(nn.Module):
         """
         dtype = matmul_dtype(x)
         x = self.embed(x, positions)
-        streams = [self.stream(positions, positions, padded, dtype)]
+        groups = [self.query_group(positions, positions, padded, dtype)]
         entry = len(self.layers) - masks.layers if masks else None
         hidden_states = []
         for i, layer in enumerate(self.layers):
             if i == entry:
                 x = torch.cat([x, self.embed(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
-                streams.append(self.stream(masks.positions, keys, padded, dtype))
+                groups.append(self.query_group(masks.positions, keys, padded, dtype))
             if all_layers:
                 hidden_states.append(x)
             if outputs is not None and i == len(self.layers) - 1:
-                streams = last_of(streams, outputs)
-            x = layer(x, streams)
+                groups = last_of(groups, outputs)
+            x = layer(x, groups)
         if all_layers:
             return [*hidden_states, x]
         return x
@@ -248,8 +248,8 @@ class Transformer(nn.Module):
         """(B, T, C) tokens at original positions (B, T) -> (B, T, C), the input of a layer."""
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
-    def stream(self, queries, keys, padded, dtype):
-        """The `Stream` of rows at positions `queries` (B, Q) that attend to those at `keys` (B, T).
+    def query_group(self, queries, keys, padded, dtype):
+        """The `QueryGroup` of rows at `queries` (B, Q), positions, that attend to `keys` (B, T).
 
         Its bias is (B, H, Q, T) or (B, 1, 1, T). From one of its rows to the next it is a multiple
         of BIAS_ROW_MULTIPLE elements: PyTorch's memory-efficient kernel would otherwise copy the
@@ -267,4 +267,4 @@ class Transformer(nn.Module):
             bias = bias.masked_fill(padding, float("-inf"))
         if bias is not None:
             bias = bias[..., :T]
-        return Stream(queries.size(1), T, bias)
+        return QueryGroup(queries.size(1), T, bias)

@@ -32,7 +32,7 @@ def fit_parts(weights, own):
     for name in dict.fromkeys(map(_part_of, keys)):
         saved_part = weights_of(weights, name)
         own_part = weights_of(own, name)
-        if _shapes(saved_part) == _shapes(own_part):
+        if shapes_of(saved_part) == shapes_of(own_part):
             continue
         for key in saved_part:
             del weights[f"{name}.{key}"]
@@ -47,5 +47,6 @@ def _part_of(key):
     return ".".join(key.split(".")[:depth])
 
 
-def _shapes(weights):
-    return {key: value.shape for key, value in weights.items()}
+def shapes_of(weights):
+    """The shapes of weights, {name: tuple}."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}

@@ -42,7 +42,7 @@ def test_losses_and_gradients_are_those_of_layers_that_are_not_compiled(tmp_path
 
 
 def test_layers_of_one_shape_are_compiled_once(tmp_path):
-    """The encoder's last layer and the decoder's differ in their streams; the head is one graph."""
+    """The encoder's last layer and the decoder's differ in their queries; the head is one graph."""
     setting = Setting(tmp_path, "equal", **DECODER)
     counter = CompileCounterWithBackend("aot_eager")
     setting.model.compile_layers(backend=counter)

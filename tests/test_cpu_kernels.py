@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from maelm_fairseq import cpu_kernels
-from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, random_mask, stream_attention
-from maelm_fairseq.streams import Stream
+from maelm_fairseq.cpu_kernels import ChunkedAttention, Dropout, grouped_attention, random_mask
+from maelm_fairseq.query_groups import QueryGroup
 
 B, Q, T, H, D = 5, 5, 7, 6, 4
 PRECISIONS = pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def tensors(dtype=torch.float64):
 
 
 def by_kernel(query, key_value, bias, dropout=0.0):
-    stream = Stream(query.size(1), key_value.size(1), bias)
-    return stream_attention(query, key_value, [stream], dropout)
+    group = QueryGroup(query.size(1), key_value.size(1), bias)
+    return grouped_attention(query, key_value, [group], dropout)
 
 
 def by_pytorch(query, key_value, bias):
@@ -78,14 +78,14 @@ def test_the_bias_is_learned_in_chunks_and_may_have_any_shape():
     assert shared.grad.shape == shared.shape
 
 
-def test_streams_attend_to_rows_of_their_own():
+def test_groups_attend_to_rows_of_their_own():
     *inputs, _ = tensors()
 
     def together(query, key_value, bias):
-        first = Stream(2, 4, bias[:, :, :2, :4])
-        empty = Stream(0, 3, bias[:, :, :0, :3])
-        second = Stream(3, 7, bias[:, :, 2:])
-        return stream_attention(query, key_value, [first, empty, second])
+        first = QueryGroup(2, 4, bias[:, :, :2, :4])
+        empty = QueryGroup(0, 3, bias[:, :, :0, :3])
+        second = QueryGroup(3, 7, bias[:, :, 2:])
+        return grouped_attention(query, key_value, [first, empty, second])
 
     def apart(query, key_value, bias):
         first = by_pytorch(query[:, :2], key_value[:, :4], bias[:, :, :2, :4])

@@ -8,6 +8,7 @@ from ..base.errors import UsageError
 from ..base.settings import option
 from ..base.typed_values import typed
 from ..config import MaeLmConfig
+from ..state_dicts import shapes_of
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Options of the encoder: these must be the same wherever its weights are used.
@@ -116,8 +117,8 @@ def checked_weights(weights, own, path):
                 f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an "
                 "earlier checkpoint"
             )
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    own_shapes = {name: tuple(weight.shape) for name, weight in own.items()}
+    shapes = shapes_of(weights)
+    own_shapes = shapes_of(own)
     for name in {**own_shapes, **shapes}:
         shape = shapes.get(name, "none")
         expected = own_shapes.get(name, "none")

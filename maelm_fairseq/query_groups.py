@@ -1,4 +1,4 @@
-"""Streams: which rows of a layer's input attend to which.
+"""Groups of queries: which rows of a layer's input attend to which.
 
 Letters in shapes: B sequences, H heads.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 import torch
 
 
-class Stream(NamedTuple):
+class QueryGroup(NamedTuple):
     """Consecutive rows of a layer's input that attend to the same rows, always the first ones."""
 
     queries: int  # how many rows
@@ -17,22 +17,22 @@ class Stream(NamedTuple):
     bias: Optional[torch.Tensor]
 
     def last(self, count):
-        """The last `count` rows of the stream."""
+        """The last `count` rows of the group."""
         bias = self.bias
         if bias is not None and bias.size(2) > 1:
             bias = bias[:, :, bias.size(2) - count :]
-        return Stream(count, self.keys, bias)
+        return QueryGroup(count, self.keys, bias)
 
 
-def last_of(streams, count):
-    """The parts of consecutive streams that make up their last `count` rows.
+def last_of(groups, count):
+    """The parts of consecutive groups that make up their last `count` rows.
 
     Streams without rows are left out, but one is kept if all are empty.
     """
     chosen = []
-    for stream in reversed(streams):
-        rows = min(count, stream.queries)
+    for group in reversed(groups):
+        rows = min(count, group.queries)
         count -= rows
-        chosen.insert(0, stream.last(rows))
-    with_rows = [stream for stream in chosen if stream.queries]
+        chosen.insert(0, group.last(rows))
+    with_rows = [group for group in chosen if group.queries]
     return with_rows or chosen[-1:]
