@@ -100,8 +100,8 @@ def add_options(parser):
     )
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     defaults = []
-    for least, pieces in VOCAB_SIZES.items():
-        defaults.append(f"{pieces:,} from {least // 10**6:,} MB")
+    for size, pieces in VOCAB_SIZES.items():
+        defaults.append(f"{pieces:,} from {size // 10**6:,} MB")
     add(
         "--vocab-size",
         type=within(1),
@@ -286,7 +286,7 @@ def make_manifest(args, tokenizer):
     else:
         if not args.vocab_size:
             size = sum(map(os.path.getsize, args.train))
-            args.vocab_size = max(n for least, n in VOCAB_SIZES.items() if least <= size)
+            args.vocab_size = max(n for from_size, n in VOCAB_SIZES.items() if from_size <= size)
         vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
     options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
     train_files = list(map(file_sample, args.train))

@@ -18,38 +18,42 @@ class MaeLmConfig(FairseqDataclass):
     checkpoint, and would exhaust the memory before anything else could report it.
     """
 
-    encoder_layers: int = setting(12, "layers of the encoder", least=1, most=1000)
-    encoder_embed_dim: int = setting(768, "width of encoder and decoder", least=1, most=2**16)
+    encoder_layers: int = setting(12, "layers of the encoder", minimum=1, maximum=1000)
+    encoder_embed_dim: int = setting(768, "width of encoder and decoder", minimum=1, maximum=2**16)
     encoder_ffn_embed_dim: int = setting(
-        3072, "width of the feed-forward layers", least=1, most=2**18
+        3072, "width of the feed-forward layers", minimum=1, maximum=2**18
     )
-    encoder_attention_heads: int = setting(12, "attention heads of a layer", least=1, most=2**16)
+    encoder_attention_heads: int = setting(
+        12, "attention heads of a layer", minimum=1, maximum=2**16
+    )
     decoder_layers: int = setting(
         4,
         "layers of the decoder; 0 for an MLM, with --encoder-mask-fraction 1",
-        least=0,
-        most=1000,
+        minimum=0,
+        maximum=1000,
     )
-    dropout: float = setting(0.1, "dropout of the encoder", least=0, most=UNDER_1)
+    dropout: float = setting(0.1, "dropout of the encoder", minimum=0, maximum=UNDER_1)
     attention_dropout: float = setting(
-        0.1, "dropout of the encoder's attention weights", least=0, most=UNDER_1
+        0.1, "dropout of the encoder's attention weights", minimum=0, maximum=UNDER_1
     )
     decoder_dropout: float = setting(
-        0.0, "dropout and attention dropout of the decoder", least=0, most=UNDER_1
+        0.0, "dropout and attention dropout of the decoder", minimum=0, maximum=UNDER_1
     )
-    pooler_dropout: float = setting(0.1, "dropout of classification heads", least=0, most=UNDER_1)
+    pooler_dropout: float = setting(
+        0.1, "dropout of classification heads", minimum=0, maximum=UNDER_1
+    )
     classification_pooling: ChoiceEnum(list(POOLING)) = setting(
         FIRST_TOKEN, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
-    max_positions: int = setting(512, "number of learned positions", least=2, most=2**24)
+    max_positions: int = setting(512, "number of learned positions", minimum=2, maximum=2**24)
     layer_norm_eps: float = setting(
-        1e-5, "added to the variance in every layer normalisation", least=1e-20, most=0.1
+        1e-5, "added to the variance in every layer normalisation", minimum=1e-20, maximum=0.1
     )
     relative_position_num_buckets: int = setting(
-        32, "buckets of the encoder's relative bias, even; 0 for no bias", least=0, most=2**16
+        32, "buckets of the encoder's relative bias, even; 0 for no bias", minimum=0, maximum=2**16
     )
     relative_position_max_distance: int = setting(
-        128, "this and all larger distances share a bucket", least=0
+        128, "this and all larger distances share a bucket", minimum=0
     )
     relative_position_buckets: ChoiceEnum(BUCKET_SCHEMES) = setting(
         AUTHORS,

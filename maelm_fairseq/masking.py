@@ -34,22 +34,25 @@ class MaskSettings:
     """
 
     mask_prob: float = setting(
-        0.15, "share of positions that are predicted", least=OVER_0, most=UNDER_1
+        0.15, "share of positions that are predicted", minimum=OVER_0, maximum=UNDER_1
     )
     leave_unmasked_prob: float = setting(
-        0.0, "share of the predicted positions that the encoder sees unchanged", least=0, most=1
+        0.0,
+        "share of the predicted positions that the encoder sees unchanged",
+        minimum=0,
+        maximum=1,
     )
     random_token_prob: float = setting(
         0.0,
         "share of the predicted positions at which the encoder sees a random token",
-        least=0,
-        most=1,
+        minimum=0,
+        maximum=1,
     )
     encoder_mask_fraction: float = setting(
         0.0,
         "share of masked positions that the encoder sees as [MASK]; 1 for MLM",
-        least=0,
-        most=1,
+        minimum=0,
+        maximum=1,
     )
     mask_whole_words: bool = setting(
         False, "select whole words (needs a vocabulary that marks where words begin)"
@@ -141,7 +144,7 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
-    def with_visible_masks(self, target, share, fraction, mask_token, pad):
+    def with_visible_masks(self, target, share, fraction, mask_id, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
 
         They are the first of `masked_positions`, whose order is random. They are appended to what
@@ -155,26 +158,26 @@ class MaskedBatch(NamedTuple):
         Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of
             different counts need
         """
-        counts, fewest, most = self._counts_of_visible_masks(share, fraction)
+        counts, fewest, highest = self._counts_of_visible_masks(share, fraction)
         M = self.masked_positions.size(1)
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
         def split(values, padding):
             """The columns with visible masks, and those with others; `padding` at the rest.
 
-            From `fewest` to `most`, a column has masks of both kinds, and is in both.
+            From `fewest` to `highest`, a column has masks of both kinds, and is in both.
             """
-            visible = values.masked_fill(~is_visible, padding)[:, :most]
+            visible = values.masked_fill(~is_visible, padding)[:, :highest]
             others = values.masked_fill(is_visible, padding)[:, fewest:]
             return visible, others
 
         visible, masked = split(self.masked_positions, NO_POSITION)
-        tokens = torch.full_like(visible, mask_token).masked_fill(visible.eq(NO_POSITION), pad)
+        tokens = torch.full_like(visible, mask_id).masked_fill(visible.eq(NO_POSITION), pad)
         batch = self._replace(
             src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
             positions=torch.cat([self.positions, visible], dim=1),
             masked_positions=masked,
-            num_predicted=self.num_predicted + most - fewest,
+            num_predicted=self.num_predicted + highest - fewest,
         )
         already_visible, of_masks = target.tensor_split([target.size(1) - M], dim=1)
         return batch, torch.cat([already_visible, *split(of_masks, pad)], dim=1)
@@ -203,9 +206,11 @@ class Masking:
         end_of_unchanged = settings.leave_unmasked_prob
         end_of_random = end_of_unchanged + settings.random_token_prob
         masks = settings.encoder_mask_fraction * (1 - end_of_random)
-        self.ends_of_kinds = end_of_unchanged, end_of_random, end_of_random + masks
-        self.mask_token = dictionary.index(MASK)
-        self.text_tokens = range(dictionary.nspecial, len(dictionary))  # `<mask>` is among them
+        self.cumulative_shares = end_of_unchanged, end_of_random, end_of_random + masks
+        self.mask_id = dictionary.index(MASK)
+        self.random_candidates = range(
+            dictionary.nspecial, len(dictionary)
+        )  # `<mask>` is among them
         self.word_starts = dictionary_word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
@@ -220,13 +225,13 @@ class Masking:
         rng = np.random.default_rng([self.seed, epoch, WHICH, index])
         selected, round_visible = self._select(rng, tokens, epoch)
         K = len(selected)
-        ends = [min(K, int(share * K + round_visible)) for share in self.ends_of_kinds]
+        ends = [min(K, int(share * K + round_visible)) for share in self.cumulative_shares]
         end_of_unchanged, end_of_random, end_of_visible = ends
-        seen = tokens[selected[:end_of_visible]]
+        visible_tokens = tokens[selected[:end_of_visible]]
         if end_of_random > end_of_unchanged:
             random_tokens = self._random_tokens(rng, end_of_random - end_of_unchanged)
-            seen[end_of_unchanged:end_of_random] = random_tokens
-        seen[end_of_random:] = self.mask_token
+            visible_tokens[end_of_unchanged:end_of_random] = random_tokens
+        visible_tokens[end_of_random:] = self.mask_id
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
         context = np.flatnonzero(is_context)
@@ -234,7 +239,7 @@ class Masking:
             context=context,
             context_tokens=tokens[context],
             predicted_visible=selected[:end_of_visible],
-            predicted_visible_tokens=seen,
+            predicted_visible_tokens=visible_tokens,
             masked=selected[end_of_visible:],
             targets=tokens[selected],
         )
@@ -268,5 +273,5 @@ class Masking:
 
     def _random_tokens(self, rng, count):
         """Random tokens of the text, none of which is [MASK]."""
-        drawn = rng.integers(self.text_tokens.start, self.text_tokens.stop - 1, count)
-        return drawn + (drawn >= self.mask_token)
+        drawn = rng.integers(self.random_candidates.start, self.random_candidates.stop - 1, count)
+        return drawn + (drawn >= self.mask_id)

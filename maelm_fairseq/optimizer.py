@@ -33,8 +33,8 @@ class TorchAdamWConfig(FairseqDataclass):
         1.0,
         "in fine-tuning, multiplies the learning rate for each layer below the head; "
         "embeddings are the lowest",
-        least=OVER_0,
-        most=1,
+        minimum=OVER_0,
+        maximum=1,
     )
     lr: List[float] = II("optimization.lr")
     fp16: bool = II("common.fp16")

@@ -104,13 +104,13 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
         "where blocks end: none fills every block; complete ends them at line ends, "
         "complete_doc also at document ends (blank lines); eos makes each line a block",
     )
-    tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>", least=2)
+    tokens_per_sample: int = setting(512, "maximum tokens of a block, including <s>", minimum=2)
     encoder_mask_fade_updates: int = setting(
         0,
         "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] "
         "falls linearly from 1 to --encoder-mask-fraction over the first so many updates, "
         "say a sixth of all; 0 for never",
-        least=0,
+        minimum=0,
     )
     cooccurrence_embeddings: bool = setting(
         False,
@@ -281,9 +281,9 @@ class MaeLmTask(MaeLmBaseTask):
         if share <= 0:
             return sample
         round_masks, _ = rounding(self.cfg.seed, time=update_num, size=0)
-        mask_token, pad = self.masking.mask_token, self.dictionary.pad()
+        mask_id, pad = self.masking.mask_id, self.dictionary.pad()
         inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
-            sample["target"], share, round_masks, mask_token, pad
+            sample["target"], share, round_masks, mask_id, pad
         )
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}

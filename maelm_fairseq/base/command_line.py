@@ -64,15 +64,17 @@ def shorten_argparse_errors():
     argparse.ArgumentParser.error = Parser.error
 
 
-def within(least, most=2**31 - 1, number_type=int):
+def within(minimum, maximum=2**31 - 1, number_type=int):
     """The type of an option that is a number in a range."""
 
     def value(text):
         with contextlib.suppress(ValueError):
-            if least <= number_type(text) <= most:
+            if minimum <= number_type(text) <= maximum:
                 return number_type(text)
         what = "a whole number" if number_type is int else "a number"
-        raise argparse.ArgumentTypeError(f"expected {what} from {least} to {most}, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected {what} from {minimum} to {maximum}, found {text!r}"
+        )
 
     return value
 

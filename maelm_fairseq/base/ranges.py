@@ -11,19 +11,19 @@ UNDER_1 = 1 - 1e-9
 
 
 class Range(NamedTuple):
-    """The numbers from `least` to `most`; not-a-number is in no range."""
+    """The numbers from `minimum` to `maximum`; not-a-number is in no range."""
 
-    least: float
-    most: float = INT32_MAX
+    minimum: float
+    maximum: float = INT32_MAX
 
     def check(self, value, name):
         """Refuses a value outside, by an error that begins with its name, such as `--seed`."""
-        if not self.least <= value <= self.most:
+        if not self.minimum <= value <= self.maximum:
             raise UsageError(f"{name} {value} must be {self}")
 
     def __str__(self):
-        if self.least != OVER_0 and self.most != UNDER_1:
-            return f"from {self.least:,} to {self.most:,}"
-        lower = "over 0" if self.least == OVER_0 else f"at least {self.least:,}"
-        upper = "under 1" if self.most == UNDER_1 else f"at most {self.most:,}"
+        if self.minimum != OVER_0 and self.maximum != UNDER_1:
+            return f"from {self.minimum:,} to {self.maximum:,}"
+        lower = "over 0" if self.minimum == OVER_0 else f"at least {self.minimum:,}"
+        upper = "under 1" if self.maximum == UNDER_1 else f"at most {self.maximum:,}"
         return f"{lower} and {upper}"

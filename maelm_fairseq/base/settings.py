@@ -9,16 +9,16 @@ from .ranges import INT32_MAX, Range
 CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
 
 
-def setting(default, help, least=None, most=None):
+def setting(default, help, minimum=None, maximum=None):
     """A field with a default, the help text of its option and, for a number, its range.
 
-    With only one of `least` and `most`, the other is that of all whole numbers.
+    With only one of `minimum` and `maximum`, the other is that of all whole numbers.
     """
     metadata = {"help": help}
-    if least is not None or most is not None:
-        least = -INT32_MAX if least is None else least
-        most = INT32_MAX if most is None else most
-        metadata["range"] = Range(least, most)
+    if minimum is not None or maximum is not None:
+        minimum = -INT32_MAX if minimum is None else minimum
+        maximum = INT32_MAX if maximum is None else maximum
+        metadata["range"] = Range(minimum, maximum)
     return field(default=default, metadata=metadata)
 
 

@@ -65,12 +65,12 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
     ends = [np.empty(0, np.int64)]
     start = 0
     while start < len(sizes):
-        most = len(sizes)
+        max_rows = len(sizes)
         end_of_size = len(sizes)
         if max_tokens:
-            most = max_tokens // max(1, int(sizes[start]))
+            max_rows = max_tokens // max(1, int(sizes[start]))
             end_of_size = np.searchsorted(sizes, sizes[start], side="right")
-        limit = max(1, min(most, max_sentences or len(sizes)))
+        limit = max(1, min(max_rows, max_sentences or len(sizes)))
         whole = (end_of_size - start) // allowed(limit)
         if whole:  # batches of items of this size
             ends.append(start + allowed(limit) * np.arange(1, whole + 1))

@@ -35,7 +35,7 @@ class MaskedBlockDataset(EveryItemDataset):
         part = self.parts[number]
         block = part[index - self._first[number]]
         highest = block.max()
-        mask = self.masking.mask_token
+        mask = self.masking.mask_id
         if highest >= mask and (highest >= len(self.dictionary) or mask in block):
             symbol = "<mask>" if mask in block else f"token {highest}"
             raise UsageError(

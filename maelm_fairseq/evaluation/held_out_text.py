@@ -37,12 +37,12 @@ def bits_per_token(model, lines, positions):
     return bits / tokens, tokens
 
 
-def cut(model, line, most):
+def cut(model, line, max_tokens):
     """The beginning of a line that has at most so many tokens."""
-    _, places = model.tokenizer.spans(line)
-    if len(places) <= most:
+    _, offsets = model.tokenizer.spans(line)
+    if len(offsets) <= max_tokens:
         return line
-    _, end = places[most - 1]
+    _, end = offsets[max_tokens - 1]
     return line[:end]
 
 

@@ -23,11 +23,11 @@ def decide(model, pairs):
             model cannot score
     """
     texts = [*pairs.good, *pairs.bad]
-    most = model.model.max_positions() - 2
+    max_tokens = model.model.max_positions() - 2
     _, sizes = model.tokenizer.encode_lines(texts)
     for location, text, size in zip(2 * pairs.locations, texts, sizes):
-        if not 0 < size <= most:
-            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {most}"
+        if not 0 < size <= max_tokens:
+            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {max_tokens}"
             raise UsageError(f"{location}: {fault}; change it or leave the pair out")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():

@@ -160,9 +160,11 @@ def _report_counts(prefix, counts, record):
         f" {counts.longest:,} tokens; unknown {record.unknown:,} of {record.characters:,}"
         f" characters, {rate:.3%}"
     )
-    most = "  ".join(f"{character!r} ({count:,})" for character, count in record.most_unknown[:10])
-    if most:
-        text += f"; most frequent: {most}"
+    frequent = "  ".join(
+        f"{character!r} ({count:,})" for character, count in record.most_unknown[:10]
+    )
+    if frequent:
+        text += f"; most frequent: {frequent}"
     print(text)
     return rate
 

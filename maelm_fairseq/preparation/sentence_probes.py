@@ -125,12 +125,12 @@ def agreement(sentences):
     is in one pair at most.
     """
     pairs = {other_demonstrative: [], other_verb: [], other_article: []}
-    most = AGREEMENT_PAIRS // 3
+    max_examples = AGREEMENT_PAIRS // 3
     for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
             indices = [i for i, form in forms.items() if form]
-            has_room = len(examples) < most or rule is other_article
+            has_room = len(examples) < max_examples or rule is other_article
             if indices and has_room:
                 index = indices[stable_number(*words) % len(indices)]
                 examples.append((words, [*words[:index], forms[index], *words[index + 1 :]]))
