@@ -204,7 +204,10 @@ def test_other_errors(monkeypatch, trained, variable):
 
 
 # Started by our own processes alone, with arguments that no user writes.
-STARTED_BY_OTHERS = {"maelm_fairseq/runs/gpu_memory.py", "maelm_fairseq/huggingface/calls.py"}
+STARTED_BY_OTHERS = {
+    "maelm_fairseq/runs/gpu_memory.py",
+    "maelm_fairseq/huggingface/export_checks.py",
+}
 CALLED_BY_SCRIPTS = {
     "recipes/finetune.py": "run one of finetune_glue.sh, ",
     "recipes/pretrain.py": "run one of pretrain_",

@@ -32,15 +32,16 @@ from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.finetuning.sentence_files import FORMS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
+from maelm_fairseq.huggingface.export_kinds import KINDS
 from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
-from maelm_fairseq.huggingface.verification import expected_calls
+from maelm_fairseq.huggingface.verification import expected_outputs
 from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
 
 BYTES = "roberta-bytes"
 MORE = "bytes-more"
-CALLS = "maelm_fairseq/huggingface/calls.py"
+EXPORT_CHECKS = "maelm_fairseq/huggingface/export_checks.py"
 
 
 def logits_everywhere(model, row):
@@ -105,7 +106,7 @@ def models(prepared, folder):
         tokens[i, length - 1] = 2
         tokens[i, 2:length:7] = N - 1  # <mask>, also in place of </s>
     for case, (class_name, _, _) in CASES.items():
-        auto_class = "Auto" + kind_of(class_name).replace("For", "ModelFor")
+        auto_class = kind_of(class_name).auto_class
         outputs = reference(models[case], tokens, case)
         np.savez(folder / f"{case}.npz", **{"class": auto_class}, tokens=tokens, **outputs)
         if case in ["code", "code-mean"]:
@@ -116,8 +117,9 @@ def models(prepared, folder):
 
 
 def kind_of(class_name):
-    """What comes after the kind of encoder in the name of a class: Model or ForSomething."""
-    return re.search("Model$|For.*", class_name)[0]
+    """The `ExportKind` that becomes this class."""
+    (kind,) = [kind for kind in KINDS if class_name.endswith(kind.class_suffix)]
+    return kind
 
 
 @pytest.fixture(scope="module")
@@ -224,8 +226,8 @@ def vocabularies(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def calls(models, prepared, vocabularies, folder):
-    """Files of what the hub answers to the calls of users, for calls.py, by names of exports."""
+def expected(models, prepared, vocabularies, folder):
+    """Files of what the hub answers, for export_checks.py, by names of exports."""
     hubs = dict(models)
     for name, (vocabulary_name, head, options) in OTHER_VOCABULARIES.items():
         data = vocabularies[vocabulary_name]
@@ -234,7 +236,7 @@ def calls(models, prepared, vocabularies, folder):
         checkpoint = write_checkpoint(folder / "checkpoints" / name, data, **options)
         export(checkpoint, data, folder / name)
         hubs[name] = hub.from_pretrained(checkpoint, data)
-    (folder / "calls").mkdir()
+    (folder / "expected").mkdir()
     paths = {}
     for name, model in hubs.items():
         config = json.loads((folder / name / "config.json").read_text())
@@ -242,8 +244,8 @@ def calls(models, prepared, vocabularies, folder):
         is_ours = class_name.startswith("MaeLm")
         model.model.float()
         lines = ["was [DRUG] given [DRUG] 5", *text(6, 10)]
-        paths[name] = folder / "calls" / f"{name}.pt"
-        torch.save(expected_calls(model, kind_of(class_name), is_ours, lines), paths[name])
+        paths[name] = folder / "expected" / f"{name}.pt"
+        torch.save(expected_outputs(model, kind_of(class_name), is_ours, lines), paths[name])
     return paths
 
 
@@ -262,34 +264,34 @@ def printed_by(*command, **environment):
 
 
 @pytest.fixture(scope="module", params=TRANSFORMERS)
-def found(request, folder, models, texts, calls):
-    """The results of huggingface_use.py and of calls.py.
+def results(request, folder, models, texts, expected):
+    """The results of huggingface_use.py and of export_checks.py.
 
     The interpreter that runs them does not have this package.
     """
     use = [Path(__file__).with_name("huggingface_use.py"), folder]
-    answer = [ROOT / CALLS, folder, *calls.values()]
+    check = [ROOT / EXPORT_CHECKS, folder, *expected.values()]
     cache = folder / "huggingface"  # for modeling files
-    printed, _ = printed_by(request.param, *use, *answer, HF_HOME=str(cache))
-    used, answered = map(json.loads, printed.splitlines()[-2:])
-    return {**used, "calls": answered}
+    printed, _ = printed_by(request.param, *use, *check, HF_HOME=str(cache))
+    used, checked = map(json.loads, printed.splitlines()[-2:])
+    return {**used, "checks": checked}
 
 
-def test_calls_are_answered_as_by_the_hub(found, calls):
-    answered = found["calls"]
-    assert answered.keys() == calls.keys()
-    faults = {name: result["faults"] for name, result in answered.items() if result["faults"]}
+def test_exports_answer_as_the_hub(results, expected):
+    checked = results["checks"]
+    assert checked.keys() == expected.keys()
+    faults = {name: result["faults"] for name, result in checked.items() if result["faults"]}
     assert faults == {}
-    kinds = set()
-    for result in answered.values():
-        counts = result["calls"]
+    keys = set()
+    for result in checked.values():
+        counts = result["counts"]
         assert sum(counts.values()) > 4
-        kinds |= {kind for kind, count in counts.items() if count}
-    assert kinds == {"texts", "filled", "tagged", "short", "answers"}
+        keys |= {key for key, count in counts.items() if count}
+    assert keys == {"texts", "mask_probabilities", "word_labels", "pipeline_texts", "answers"}
 
 
-def test_transformers_computes_the_same(found):
-    compared = dict(found["compared"])
+def test_transformers_computes_the_same(results):
+    compared = dict(results["compared"])
     for name in [BYTES, MORE]:
         byte_level = compared.pop(name)
         assert byte_level["class"] == "RobertaForMaskedLM"
@@ -308,23 +310,23 @@ def test_transformers_computes_the_same(found):
             assert difference < limit, (name, setting, difference)
 
 
-def test_transformers_gives_the_same_tokens(found):
-    assert found["other tokens"] == []
+def test_transformers_gives_the_same_tokens(results):
+    assert results["other tokens"] == []
 
 
-def test_the_folders_are_used_as_any_others(found):
-    for use, difference in found["differences"].items():
+def test_the_folders_are_used_as_any_others(results):
+    for use, difference in results["differences"].items():
         assert difference < (1e-12 if use.startswith("save") else 1e-5), use
-    assert len(found["losses of Trainer"]) == 2
-    assert len(found["in half precision"]) == 6
-    assert max(found["in half precision"].values()) < 0.1
-    for head, loss in found["losses"].items():
+    assert len(results["losses of Trainer"]) == 2
+    assert len(results["in half precision"]) == 6
+    assert max(results["in half precision"].values()) < 0.1
+    for head, loss in results["losses"].items():
         assert 0 < loss < 100, (head, loss)
 
 
-def test_masks_are_filled_as_by_the_hub(found, models, texts):
+def test_masks_are_filled_as_by_the_hub(results, models, texts):
     _, masked = texts
-    for name, filled in found["fill_mask"].items():
+    for name, filled in results["fill_mask"].items():
         model = models[name]
         model.model.float()
         expected = []

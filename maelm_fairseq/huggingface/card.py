@@ -1,73 +1,23 @@
 """The model card, README.md of an exported folder: card.md with the facts about the model."""
 
 import json
-import operator
 import os
 import re
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
 from typing import List, Tuple
 
 from ..base.json_files import read_json
 from .config_json import MODELING_FILE
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MODEL,
-    QUESTION_ANSWERING,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
-)
+from .weights import CODE
 
 TO_FILL_IN = "**please fill in**"
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
-# `example` is given to the tokenizer; `usage` is what the model makes of it.
-USES_BY_SUFFIX = {
-    MODEL: dict(
-        pipeline="feature-extraction",
-        example='"one sentence ."',
-        usage="features = model(**inputs).last_hidden_state  "
-        "# (1, tokens, width); a pooler_output is untrained",
-        limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you "
-        "compare sentences by its vectors. sentence-transformers loads it, too: one vector a text, "
-        "the mean over its tokens.",
-    ),
-    MASKED_LM: dict(
-        pipeline="fill-mask",
-        example='"one of the best <mask> i have ever seen ."',
-        usage="logits = model(**inputs).logits  # (1, tokens, vocabulary)",
-        limits="Fine-tune it before you compare sentences by its vectors, the mean over the "
-        "tokens, which sentence-transformers gives.",
-    ),
-    SEQUENCE_CLASSIFICATION: dict(
-        pipeline="text-classification",
-        example='"a text"',
-        usage="logits = model(**inputs).logits  # (1, labels)",
-        limits="It was fine-tuned for one task, and fills no masks.",
-    ),
-    TOKEN_CLASSIFICATION: dict(
-        pipeline="token-classification",
-        example='["some", "words"], is_split_into_words=True',
-        usage="logits = model(**inputs).logits  "
-        "# (1, tokens, labels); the first token of a word has its label\n"
-        'tag = pipeline("token-classification", $path, aggregation_strategy="first"$trust)\n'
-        'tag("some words")  # other strategies label pieces of words',
-        limits="It was fine-tuned for one task, and fills no masks.",
-    ),
-    QUESTION_ANSWERING: dict(
-        pipeline="question-answering",
-        example='"Who came ?", "Nobody came ."',
-        usage="outputs = model(**inputs)  "
-        "# start_logits and end_logits of each token; both highest at 0: no answer",
-        limits="It was fine-tuned for one task, and fills no masks.",
-    ),
-}
-
 
 @dataclass
-class TextSize:
+class TextRecord:
     """What data-prep/prepare.sh records of a split of a shard, or the sum of several."""
 
     shards: int = 1
@@ -87,19 +37,23 @@ def read_record(data, split):
     paths = sorted(all_shards.glob(f"shard*/{split}.json"))
     if not paths:
         paths = filter(Path.exists, [folder / f"{split}.json"])
-    total = TextSize(shards=0)
+    total = TextRecord(shards=0)
     for path in paths:
         record = read_json(
             path,
-            TextSize,
+            TextRecord,
             "the record that data-prep/prepare.sh wrote",
             "prepare the data again",
         )
-        total = TextSize(*map(operator.add, astuple(total), astuple(record)))
+        total.shards += record.shards
+        total.documents += record.documents
+        total.text_lines += record.text_lines
+        total.tokens += record.tokens
+        total.sample += record.sample
     return total
 
 
-def model_card(name, facts, config, data, suffix, description=None):
+def model_card(name, facts, config, data, kind, description=None):
     """The text of a folder's model card, from the facts of the checkpoint and config.json.
 
     Args:
@@ -107,7 +61,7 @@ def model_card(name, facts, config, data, suffix, description=None):
         facts: of the checkpoint, as `checkpoints.facts` has them
         config: the contents of config.json
         data: folder of the training data
-        suffix: of the name of the class that the model becomes: `MODEL`, `MASKED_LM`, ...
+        kind: `ExportKind`
         description: of the text and language that it was trained on
     """
     is_code = config["model_type"] == CODE.model_type
@@ -115,42 +69,45 @@ def model_card(name, facts, config, data, suffix, description=None):
     positions = config["max_position_embeddings"]
     if not is_code:
         positions -= 2  # RoBERTa and MPNet count two more
-    filled = {
+    values = {
         **config,
-        **USES_BY_SUFFIX[suffix],
+        "pipeline": kind.pipeline,
+        "example": kind.example,
+        "usage": kind.usage,
+        "limits": kind.limits,
         "name": name,
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
         "method": method_of(facts),
         "class_name": f"`{config['architectures'][0]}`",
-        "auto_class": "AutoModel" + suffix.removeprefix(MODEL),
+        "auto_class": kind.auto_class,
         "positions": positions,
         "tokens": f"{config['vocab_size']:,}",
         "pretrained_positions": "",
-        "more_imports": ", pipeline" if suffix == TOKEN_CLASSIFICATION else "",
+        "extra_imports": kind.extra_imports,
         "trust": "",
         "trust_note": "",
         "text": " ".join((description or TO_FILL_IN).split()),  # it is one item of a list
         "training": "\n".join("- " + line for line in training(facts, data)),
     }
     if is_code:
-        filled["class_name"] += f" in `{MODELING_FILE}`"
-        filled["trust"] = ", trust_remote_code=True"
-        filled["trust_note"] = (
+        values["class_name"] += f" in `{MODELING_FILE}`"
+        values["trust"] = ", trust_remote_code=True"
+        values["trust_note"] = (
             f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder"
         )
     length = facts.pretraining.tokens_per_sample
     if length is not None and length < positions:
-        filled["pretrained_positions"] = (
+        values["pretrained_positions"] = (
             f" In pretraining, it read at most {length}: later positions are untrained."
         )
-    if suffix == SEQUENCE_CLASSIFICATION and facts.labels:
-        filled["usage"] += "\nlabel = model.config.id2label[int(logits.argmax())]"
+    if facts.labels:
+        values["usage"] += kind.usage_of_labels
     if facts.texts_per_example == 2:
-        filled["example"] = '"one text", "and another"'
-    filled["usage"] = Template(filled["usage"]).substitute(filled)
+        values["example"] = '"one text", "and another"'
+    values["usage"] = Template(values["usage"]).substitute(values)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
-    return Template(template).substitute(filled)
+    return Template(template).substitute(values)
 
 
 def method_of(facts):

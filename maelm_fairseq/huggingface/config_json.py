@@ -1,29 +1,22 @@
 """The contents of config.json."""
 
-from .weights import (
-    CODE,
-    MASKED_LM,
-    MPNET,
-    MPNET_BUCKETS,
-    ROBERTA,
-    SEQUENCE_CLASSIFICATION,
-    SUFFIX_OF_HEAD,
-)
+from .export_kinds import FINE_TUNED_KINDS, MASKED_LM
+from .weights import CODE, MPNET, MPNET_BUCKETS, ROBERTA
 
 MODELING_FILE = "modeling_mae_lm.py"
 
 
-def make_config(model, layout, suffix, labels=None, masks_in_encoder=False):
+def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model, layout, suffix: as for `weights.weights_for_transformers`
+        model, layout, kind: as for `weights.weights_for_transformers`
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """
     cfg = model.cfg
     config = {
-        "architectures": [layout.family + suffix],
+        "architectures": [layout.family + kind.class_suffix],
         "model_type": layout.model_type,
         "vocab_size": model.embed_tokens.num_embeddings,
         "hidden_size": cfg.encoder_embed_dim,
@@ -48,11 +41,11 @@ def make_config(model, layout, suffix, labels=None, masks_in_encoder=False):
     elif layout is MPNET:
         config.update(relative_attention_num_buckets=MPNET_BUCKETS)
     else:
-        config.update(code_options(model, suffix, masks_in_encoder))
+        config.update(code_options(model, kind, masks_in_encoder))
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
-    if suffix == SEQUENCE_CLASSIFICATION and len(labels) == 1:
+    if kind.may_be_regression and len(labels) == 1:
         # Pipelines then leave its scores as they are. Other types follow from the labels.
         config["problem_type"] = "regression"
     return config
@@ -88,18 +81,18 @@ def mean_of_tokens(config, max_length):
     }
 
 
-def code_options(model, suffix, masks_in_encoder):
+def code_options(model, kind, masks_in_encoder):
     """The options of modeling_mae_lm.py that stock classes do not have."""
     cfg = model.cfg
     module = MODELING_FILE[: -len(".py")]
     classes = {"AutoConfig": "MaeLmConfig", "AutoModel": "MaeLmModel"}
-    suffixes = list(SUFFIX_OF_HEAD.values())
+    loadable_kinds = list(FINE_TUNED_KINDS)
     # After fine-tuning the head of pretraining is gone: fill-mask is refused rather than answered
     # at random.
-    if suffix == MASKED_LM:
-        suffixes.append(MASKED_LM)
-    for head_suffix in suffixes:
-        classes["AutoModel" + head_suffix] = "MaeLm" + head_suffix
+    if kind is MASKED_LM:
+        loadable_kinds.append(MASKED_LM)
+    for loadable in loadable_kinds:
+        classes[loadable.auto_class] = CODE.family + loadable.class_suffix
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

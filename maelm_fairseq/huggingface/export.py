@@ -41,6 +41,7 @@ from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, mean_of_tokens
+from .export_kinds import ENCODER
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -51,7 +52,7 @@ class Exported(NamedTuple):
     """What an export did."""
 
     class_name: str  # of transformers, or of the file of code
-    left_out: list  # parts of the checkpoint that the class has no place for
+    left_out: list  # parts of the checkpoint that the class does not have
     comparison: str  # a sentence about what transformers answers
     was_there: bool  # the folder held the same export before, and was left as it is
 
@@ -99,45 +100,44 @@ def export(checkpoint, data, dest, format="auto", description=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
-    head, module = _head_of(model, checkpoint)
+    head_name, head = _head_of(model, checkpoint)
     if facts.label_scale != UNSCALED:
-        unscale_head(module, *facts.label_scale)
+        unscale_head(head, *facts.label_scale)
         facts = replace(facts, label_scale=UNSCALED)
-    layout = weights.CODE if format == "code" else weights.choose_layout(model, module)
-    suffix = _suffix(model, layout, module, facts)
-    labels = _labels(suffix, module, facts)
-    config = make_config(model, layout, suffix, labels, facts.masks_in_encoder)
-    tensors, left = weights.weights_for_transformers(model, layout, suffix, head)
+    layout = weights.CODE if format == "code" else weights.choose_layout(model, head)
+    kind = _kind(model, layout, head, facts)
+    labels = _labels(kind, head, facts)
+    config = make_config(model, layout, kind, labels, facts.masks_in_encoder)
+    tensors, remaining = weights.weights_for_transformers(model, layout, kind, head_name)
 
     with temporary_folder(dest) if was_there else atomic_folder(dest) as folder:
         _write_model(folder, config, tensors, layout)
-        if suffix in (weights.MODEL, weights.MASKED_LM):
+        if kind.gives_features:
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
-        for_words = suffix == weights.TOKEN_CLASSIFICATION
-        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), for_words)
-        check_tokenizer(tokenizer, subwords, sample_lines(data), for_words)
-        card = model_card(os.path.basename(dest), facts, config, data, suffix, description)
+        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
+        check_tokenizer(tokenizer, subwords, sample_lines(data), kind.reads_words)
+        card = model_card(os.path.basename(dest), facts, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:
             _check_same(dest, folder)
-        whole = MaeLm(model, dictionary, subwords, data, facts)
-        comparison = compare_with_transformers(folder, config, whole, data, suffix)
-    left_out = sorted({name.partition(".")[0] for name in left | unused})
+        hub_model = MaeLm(model, dictionary, subwords, data, facts)
+        comparison = compare_with_transformers(folder, config, hub_model, data, kind)
+    left_out = sorted({name.partition(".")[0] for name in remaining | unused})
     return Exported(config["architectures"][0], left_out, comparison, was_there)
 
 
 def _head_of(model, checkpoint):
     """The name and the module of the head that a model was fine-tuned with; None without one."""
-    head = only_head(model.classification_heads)
-    if head is None:
+    name = only_head(model.classification_heads)
+    if name is None:
         return None, None
-    module = model.classification_heads[head]
-    if isinstance(module, SpanHead) and head != SquadTask.head:
+    head = model.classification_heads[name]
+    if isinstance(head, SpanHead) and name != SquadTask.head:
         raise UsageError(
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
             "fine-tune it again"
         )
-    return head, module
+    return name, head
 
 
 def _check_same(dest, folder):
@@ -165,18 +165,18 @@ def _files(folder):
     return paths
 
 
-def _suffix(model, layout, head, facts):
-    """The end of the name of the class that the model with its head, or None, becomes."""
+def _kind(model, layout, head, facts):
+    """The `ExportKind` that the model with its head, or None, becomes."""
     if facts.imported_from is not None:
         has_new_parts = model.decoder is not None or not facts.imported_head
         if has_new_parts:  # of import_roberta, and untrained
-            return weights.MODEL
-    return weights.choose_suffix(model, layout, head, facts.masks_in_encoder)
+            return ENCODER
+    return weights.choose_kind(model, layout, head, facts.masks_in_encoder)
 
 
-def _labels(suffix, head, facts):
+def _labels(kind, head, facts):
     """The names of the classes of a head, ["score"] for regression, None for other models."""
-    if suffix in (weights.SEQUENCE_CLASSIFICATION, weights.TOKEN_CLASSIFICATION):
+    if kind.has_labels:
         return facts.classes(head.out_proj.out_features) or ["score"]
     return None
 
@@ -203,7 +203,7 @@ def _write_json_files(folder, files):
 
 def main():
     args = parse_args()
-    # The warnings of transformers about heads that an encoder lacks would frighten for nothing. It
+    # The warnings of transformers about heads that an encoder lacks are alarming but harmless. It
     # reads these variables when it is imported.
     os.environ.update(TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
     exported = export(**vars(args))

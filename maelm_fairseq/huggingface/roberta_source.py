@@ -16,7 +16,8 @@ from ..base.typed_values import short_repr, typed
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_file
-from .weights import MASKED_LM, MODEL, ROBERTA, stock_modules
+from .export_kinds import ENCODER, MASKED_LM
+from .weights import ROBERTA, stock_modules
 
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
 SIZE_NAMES = {  # our names, and their names in transformers
@@ -84,13 +85,13 @@ def read_source(folder):
     special_rows = CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS
     weights, dropped = weights_under_our_names(path, raw, special_rows)
     cfg = vars(model_configuration(weights, {}, path))
-    sizes = {name_there: cfg[own_name] for own_name, name_there in SIZE_NAMES.items()}
+    sizes = {name_there: cfg[native_name] for native_name, name_there in SIZE_NAMES.items()}
     sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
     sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
     check_options(path, config, sizes, "its weights")
     options = {name: cfg[name] for name in SIZE_NAMES}
-    for own_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
-        options[own_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
+    for native_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
+        options[native_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
     _refuse_added_tokens(folder, tokenizer)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # their number is rounded up
@@ -157,12 +158,12 @@ def weights_under_our_names(path, weights, special_rows):
     Returns: {name: float32 tensor}; the parts that were left out, a list
     """
     unused = list(filter(None, map(UNUSED_WEIGHTS.fullmatch, weights)))
-    left = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
-    take = partial(take_weight, path, left)
-    has_head = any(name.startswith("lm_head.") for name in left)
+    remaining = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
+    take = partial(take_weight, path, remaining)
+    has_head = any(name.startswith("lm_head.") for name in remaining)
     embedding = take("embeddings.word_embeddings.weight", "any", "any")
     N, C = embedding.shape
-    converted = _convert_modules(path, left, MASKED_LM if has_head else MODEL, C)
+    converted = _convert_modules(path, remaining, MASKED_LM if has_head else ENCODER, C)
     # An embedding may have fewer rows than the special ones. No vocabulary has so few symbols, and
     # it is refused later.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
@@ -178,40 +179,40 @@ def weights_under_our_names(path, weights, special_rows):
     converted["encoder.embed_positions.weight"] = positions
     if has_head:
         # transformers may save either name of what is tied, or both.
-        left.setdefault("lm_head.bias", left.pop("lm_head.decoder.bias", None))
+        remaining.setdefault("lm_head.bias", remaining.pop("lm_head.decoder.bias", None))
         converted["lm_head.bias"] = take("lm_head.bias", N)[rows]
         tied = "lm_head.decoder.weight"
-        if tied in left and not take(tied, N, C).equal(embedding):
+        if tied in remaining and not take(tied, N, C).equal(embedding):
             raise UsageError(
                 f"{path}: the language-model head has an embedding of its own, expected the "
                 "encoder's"
             )
-    if left:
-        raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(left)}")
+    if remaining:
+        raise UsageError(f"{path}: not the weights of a RoBERTa; unknown: {min(remaining)}")
     return converted, sorted({match[1] for match in unused if match[1]})
 
 
-def _convert_modules(path, left, suffix, C):
-    """Takes the weights and biases of layers and norms out of `left`: {our name: tensor}.
+def _convert_modules(path, remaining, kind, C):
+    """Takes the weights and biases of layers and norms out of `remaining`: {our name: tensor}.
 
     Args:
         path: of the configuration, for messages
-        left: {name in transformers, without a prefix: tensor}
-        suffix: `MASKED_LM` or `MODEL`
+        remaining: {name in transformers, without a prefix: tensor}
+        kind: `MASKED_LM` or `ENCODER`
         C: width
     """
-    layers = len({name.split(".")[2] for name in left if name.startswith("encoder.layer.")})
+    layers = len({name.split(".")[2] for name in remaining if name.startswith("encoder.layer.")})
     # Taken from a copy: the loop below takes this bias, too.
-    F = len(take_weight(path, dict(left), "encoder.layer.0.intermediate.dense.bias", "any"))
+    F = len(take_weight(path, dict(remaining), "encoder.layer.0.intermediate.dense.bias", "any"))
     converted = {}
-    for own_name, exported_names in stock_modules(ROBERTA, suffix, layers).items():
-        rows = F if own_name.endswith("ffn.0") else C
-        columns = F if own_name.endswith("ffn.1") else C
-        weight = [rows] if "norm" in own_name else [rows, columns]
+    for native_name, exported_names in stock_modules(ROBERTA, kind, layers).items():
+        rows = F if native_name.endswith("ffn.0") else C
+        columns = F if native_name.endswith("ffn.1") else C
+        weight = [rows] if "norm" in native_name else [rows, columns]
         for end, shape in {"weight": weight, "bias": [rows]}.items():
             names = [f"{name.removeprefix('roberta.')}.{end}" for name in exported_names]
-            parts = [take_weight(path, left, name, *shape) for name in names]
-            converted[f"{own_name}.{end}"] = torch.cat(parts)
+            parts = [take_weight(path, remaining, name, *shape) for name in names]
+            converted[f"{native_name}.{end}"] = torch.cat(parts)
     return converted
 
 

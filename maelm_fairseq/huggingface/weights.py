@@ -10,19 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from ..config import MPNET_SIZES as MPNET_SIZES
-from ..heads import (
-    MeanClassificationHead,
-    SequenceClassificationHead,
-    SpanHead,
-    TokenClassificationHead,
-)
+from ..heads import MeanClassificationHead
 from ..layers import RelativePositionBias, t5_bucket
+from .export_kinds import ENCODER, MASKED_LM, kind_of_head
 
 MPNET_BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
 
 
 class Layout(NamedTuple):
-    """A family of classes, and their names of the modules that transformers does not name alike."""
+    """A family of classes, and the module names in which they differ."""
 
     model_type: str
     family: str
@@ -41,32 +37,6 @@ MPNET = Layout(
     "mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm"
 )
 CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
-
-# The suffixes of the names of classes, by what they have besides the encoder: the class
-# `ROBERTA.family + MASKED_LM` is RobertaForMaskedLM.
-MODEL = "Model"
-MASKED_LM = "ForMaskedLM"
-SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
-QUESTION_ANSWERING = "ForQuestionAnswering"
-TOKEN_CLASSIFICATION = "ForTokenClassification"
-SUFFIX_OF_HEAD = {
-    SequenceClassificationHead: SEQUENCE_CLASSIFICATION,
-    MeanClassificationHead: SEQUENCE_CLASSIFICATION,
-    TokenClassificationHead: TOKEN_CLASSIFICATION,
-    SpanHead: QUESTION_ANSWERING,
-}
-# The modules of a head, {name here: exported name}; {} is our name of the head. A language-model
-# head keeps its names in modeling_mae_lm.py.
-HEAD_MODULES = {
-    MODEL: {},
-    MASKED_LM: {"lm_head.dense": "lm_head.dense", "lm_head.norm": "lm_head.layer_norm"},
-    SEQUENCE_CLASSIFICATION: {
-        "classification_heads.{}.dense": "classifier.dense",
-        "classification_heads.{}.out_proj": "classifier.out_proj",
-    },
-    TOKEN_CLASSIFICATION: {"classification_heads.{}.out_proj": "classifier"},
-    QUESTION_ANSWERING: {"classification_heads.{}": "qa_outputs"},
-}
 
 
 def mpnet_table(relative_bias):
@@ -94,98 +64,100 @@ def choose_layout(model, head):
     return CODE if mpnet_table(bias) is None else MPNET
 
 
-def choose_suffix(model, layout, head, masks_in_encoder):
-    """The suffix of the class that the model becomes: `MODEL`, `MASKED_LM`, ...
+def choose_kind(model, layout, head, masks_in_encoder):
+    """The `ExportKind` that the model becomes.
 
-    The head is None for a model without one.
+    The head is a module, or None for a model without one.
     """
     if head is not None:
-        return SUFFIX_OF_HEAD[type(head)]
+        return kind_of_head(head)
     is_mlm = model.decoder is None and masks_in_encoder
     can_predict = is_mlm or layout is CODE  # stock classes have no decoder
-    return MASKED_LM if model.lm_head is not None and can_predict else MODEL
+    return MASKED_LM if model.lm_head is not None and can_predict else ENCODER
 
 
-def base_prefix(layout, suffix):
-    """What a class puts before the names of its encoder."""
-    return "" if suffix == MODEL else layout.model_type + "."
+def base_prefix(layout, kind):
+    """What a class puts before the names of its encoder's weights."""
+    return "" if kind is ENCODER else layout.model_type + "."
 
 
-def stock_modules(layout, suffix, layers, head=None):
+def stock_modules(layout, kind, layers, head_name=None):
     """The modules of encoder and head that are a weight and a bias, here and in transformers.
 
     The arguments are as for `weights_for_transformers`.
 
-    Returns: {name here: list of exported names}; where there are several, the module here has their
-        rows one after the other
+    Returns: {native name: list of exported names}; where there are several, the native module has
+        their rows one after the other
     """
-    base = base_prefix(layout, suffix)
+    base = base_prefix(layout, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
     for i in range(layers):
-        own, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        modules[own + "attention.query"] = [exported + layout.query]
-        modules[own + "attention.key_value"] = [exported + layout.key, exported + layout.value]
-        modules[own + "attention.out"] = [exported + layout.out]
-        modules[own + "attention_norm"] = [exported + layout.attention_norm]
-        modules[own + "ffn.0"] = [exported + "intermediate.dense"]
-        modules[own + "ffn.1"] = [exported + "output.dense"]
-        modules[own + "ffn_norm"] = [exported + "output.LayerNorm"]
-    modules.update({own.format(head): [exported] for own, exported in HEAD_MODULES[suffix].items()})
+        native, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
+        modules[native + "attention.query"] = [exported + layout.query]
+        modules[native + "attention.key_value"] = [exported + layout.key, exported + layout.value]
+        modules[native + "attention.out"] = [exported + layout.out]
+        modules[native + "attention_norm"] = [exported + layout.attention_norm]
+        modules[native + "ffn.0"] = [exported + "intermediate.dense"]
+        modules[native + "ffn.1"] = [exported + "output.dense"]
+        modules[native + "ffn_norm"] = [exported + "output.LayerNorm"]
+    for native, exported in kind.head_modules.items():
+        modules[native.format(head_name)] = [exported]
     return modules
 
 
-def weights_for_transformers(model, layout, suffix, head=None):
+def weights_for_transformers(model, layout, kind, head_name=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:
         model: `model.MaeLmModel`
         layout: `Layout`
-        suffix: of the class's name: `MODEL`, `MASKED_LM`, ...
-        head: our name of the head, for the classes that have one
+        kind: `ExportKind`
+        head_name: our name of the head, for the classes that have one
     Returns:
         {name: tensor}, contiguous copies
-        the names of the model's weights that the class has no place for, a set
+        the names of the model's weights that the class does not have, a set
     """
-    left = dict(model.state_dict())
-    take = _code_weights if layout is CODE else _stock_weights
-    converted = take(model, left, layout, suffix, head)
+    remaining = dict(model.state_dict())
+    convert = _code_weights if layout is CODE else _stock_weights
+    converted = convert(model, remaining, layout, kind, head_name)
     copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
-    return copies, set(left)
+    return copies, set(remaining)
 
 
-def _code_weights(model, left, layout, suffix, head):
-    """Takes the weights of a class of modeling_mae_lm.py out of `left`, {name here: tensor}.
+def _code_weights(model, remaining, layout, kind, head_name):
+    """Takes the weights of a class of modeling_mae_lm.py out of `remaining`.
 
-    Returns: {exported name: tensor}
+    That is {native name: tensor}. Returns: {exported name: tensor}
     """
-    prefixes = {part: base_prefix(layout, suffix) + part for part in ["embed_tokens.", "encoder."]}
-    if suffix == MASKED_LM:
+    base = base_prefix(layout, kind)
+    prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
+    if kind is MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
     else:
-        for own, exported in HEAD_MODULES[suffix].items():
-            prefixes[own.format(head) + "."] = exported + "."
+        for native, exported in kind.head_modules.items():
+            prefixes[native.format(head_name) + "."] = exported + "."
     for name, module in model.named_modules():
         if isinstance(module, RelativePositionBias):
-            left[name + ".bucket"] = module.bucket
+            remaining[name + ".bucket"] = module.bucket
     converted = {}
-    for own, exported in prefixes.items():
-        for name in [name for name in left if name.startswith(own)]:
-            converted[exported + name[len(own) :]] = left.pop(name)
-    if suffix == MASKED_LM:
+    for native, exported in prefixes.items():
+        for name in [name for name in remaining if name.startswith(native)]:
+            converted[exported + name[len(native) :]] = remaining.pop(name)
+    if kind is MASKED_LM:
         converted["lm_head.decoder.bias"] = converted.pop("lm_head.bias")
     return converted
 
 
-def _stock_weights(model, left, layout, suffix, head):
-    """Takes the weights of a class of transformers out of `left`, {name here: tensor}.
+def _stock_weights(model, remaining, layout, kind, head_name):
+    """Takes the weights of a class of transformers out of `remaining`, {native name: tensor}.
 
     Returns: {exported name: tensor}
     """
-    base = base_prefix(layout, suffix)
+    base = base_prefix(layout, kind)
     embeddings = base + "embeddings."
-    positions = left.pop("encoder.embed_positions.weight")
+    positions = remaining.pop("encoder.embed_positions.weight")
     converted = {
-        embeddings + "word_embeddings.weight": left.pop("embed_tokens.weight"),
+        embeddings + "word_embeddings.weight": remaining.pop("embed_tokens.weight"),
         # In transformers, positions begin one row later.
         embeddings + "position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),
     }
@@ -195,15 +167,16 @@ def _stock_weights(model, left, layout, suffix, head):
     else:
         table = mpnet_table(model.encoder.relative_bias)
         converted[base + "encoder.relative_attention_bias.weight"] = table
-        del left["encoder.relative_bias.table.weight"]
-    for own, exported in stock_modules(layout, suffix, len(model.encoder.layers), head).items():
+        del remaining["encoder.relative_bias.table.weight"]
+    modules = stock_modules(layout, kind, len(model.encoder.layers), head_name)
+    for native, exported_names in modules.items():
         for end in ["weight", "bias"]:
-            parts = left.pop(f"{own}.{end}").chunk(len(exported))
-            for name, part in zip(exported, parts):
-                converted[f"{name}.{end}"] = part
-    if suffix == MASKED_LM:
+            parts = remaining.pop(f"{native}.{end}").chunk(len(exported_names))
+            for exported, part in zip(exported_names, parts):
+                converted[f"{exported}.{end}"] = part
+    if kind is MASKED_LM:
         # The second of the two is tied to the first, but not by all versions of transformers.
-        bias = left.pop("lm_head.bias")
+        bias = remaining.pop("lm_head.bias")
         converted["lm_head.bias"] = bias
         converted["lm_head.decoder.bias"] = bias
     return converted

@@ -1,9 +1,10 @@
-"""Calls an exported folder in the ways that users of its head do, with transformers alone.
+"""Checks an exported folder by using it as users of its head do, with transformers alone.
 
-    python calls.py FOLDER CALLS...
+    python export_checks.py FOLDER EXPECTED...
 
-Each CALLS is a file of torch.save with what `verification.expected_calls` returns.
-Prints JSON: {the name of the file: what `differences` returns}. Only torch and transformers are
+Each EXPECTED is a file of torch.save with what `verification.expected_outputs` returns, named after
+a folder in FOLDER.
+Prints JSON: {the name of the file: what `check_export` returns}. Only torch and transformers are
 needed.
 
 Letters in shapes: B texts, T tokens.
@@ -12,39 +13,44 @@ Letters in shapes: B texts, T tokens.
 import json
 import sys
 from pathlib import Path
+from typing import Callable, NamedTuple
 
 import torch
 
 TOLERANCE = 1e-4  # of outputs in float32; rounding gives some 3e-6
 
 
-class Export:
-    """An exported folder, loaded: a tokenizer, and a model with the head that it was exported with.
+class ExportChecker:
+    """Checks the tokenizer and the model of an exported folder.
 
-    `largest` is the largest difference of outputs so far, `faults` a list of sentences.
+    `largest_difference` is that of all outputs so far, `faults` a list of sentences.
     """
 
     def __init__(self, tokenizer, model):
         self.tokenizer = tokenizer
         self.model = model.eval()
-        self.largest = 0.0
+        self.largest_difference = 0.0
         self.faults = []
 
-    def compare(self, what, found, expected):
-        """Compares outputs: keeps their largest difference, and a fault if there is one."""
-        found = torch.as_tensor(found, dtype=torch.float32)
+    def compare(self, what, actual, expected):
+        """Compares outputs: keeps their largest difference, and a fault if there is one.
+
+        The argument `what` names the outputs in messages.
+        """
+        actual = torch.as_tensor(actual, dtype=torch.float32)
         expected = torch.as_tensor(expected, dtype=torch.float32)
-        if found.shape != expected.shape:
-            self.faults.append(f"{what}: shape {[*found.shape]}, expected {[*expected.shape]}")
+        if actual.shape != expected.shape:
+            self.faults.append(f"{what}: shape {[*actual.shape]}, expected {[*expected.shape]}")
             return
-        difference = float((found - expected).abs().max()) if found.numel() else 0.0
-        self.largest = max(self.largest, difference)
+        difference = float((actual - expected).abs().max()) if actual.numel() else 0.0
+        self.largest_difference = max(self.largest_difference, difference)
         if not difference < TOLERANCE:
             self.faults.append(f"{what}: difference {difference:.2g}")
 
-    def expect(self, what, found, expected):
-        if found != expected:
-            self.faults.append(f"{what}: {str(found)[:200]}, expected {str(expected)[:200]}")
+    def expect(self, what, actual, expected):
+        """Keeps a fault if a value is not the expected one."""
+        if actual != expected:
+            self.faults.append(f"{what}: {str(actual)[:200]}, expected {str(expected)[:200]}")
 
     def encode(self, *texts, side="right", **options):
         """A batch, padded and truncated, and which of its tokens are real, (B, T) bool."""
@@ -60,31 +66,32 @@ class Export:
 
     # What users of all heads do -----------------------------------------------------------------
 
-    def check_texts(self, calls):
+    def check_texts(self, expected):
         """Texts or pairs, padded on either side and truncated: tokens, their offsets, outputs."""
-        columns = [list(column) for column in zip(*calls["texts"])]
+        columns = [list(column) for column in zip(*expected["texts"])]
         for side in ["right", "left"]:
             batch, real = self.encode(*columns, side=side, return_offsets_mapping=True)
             all_offsets = batch["offset_mapping"].tolist()
-            rows = zip(calls["texts"], batch["input_ids"], all_offsets, real, calls["tokens"])
-            for texts, row, spans, is_real, expected in rows:
+            rows = zip(expected["texts"], batch["input_ids"], all_offsets, real, expected["tokens"])
+            for texts, row, spans, is_real, tokens in rows:
                 what = f"tokens of {texts}, padded on the {side}"
-                self.expect(what, row[is_real].tolist(), expected)
-                if len(texts) == 1 and calls["trims"]:
+                self.expect(what, row[is_real].tolist(), tokens)
+                if len(texts) == 1 and expected["trims_offsets"]:
                     parts = [texts[0][begin:end] for begin, end in spans]
                     trimmed = [part.strip() or part for part in parts]
                     self.expect(f"offsets of tokens of {texts}", parts, trimmed)
-            self.check_outputs(calls, batch, real, side)
+            self.check_outputs(expected, batch, real, side)
 
-    def check_outputs(self, calls, batch, real, side):
-        if "features" in calls:
+    def check_outputs(self, expected, batch, real, side):
+        """Features or predictions of a batch."""
+        if "features" in expected:
             inputs = {name: batch[name] for name in ["input_ids", "attention_mask"]}
             features = self.model.base_model(**inputs).last_hidden_state
-            for row, is_real, expected in zip(features, real, calls["features"]):
-                self.compare(f"features, padded on the {side}", row[is_real], expected)
+            for row, is_real, features_of_text in zip(features, real, expected["features"]):
+                self.compare(f"features, padded on the {side}", row[is_real], features_of_text)
         # Stock heads read the first column, which may be padding.
-        if "predictions" in calls and (side == "right" or calls["left_padding"]):
-            self.check_predictions(calls["predictions"], self.run(batch).logits, side)
+        if "predictions" in expected and (side == "right" or expected["allows_left_padding"]):
+            self.check_predictions(expected["predictions"], self.run(batch).logits, side)
 
     def check_predictions(self, predictions, logits, side):
         """Scores, or the probability of each label."""
@@ -101,27 +108,27 @@ class Export:
 
     # What users of one head do ------------------------------------------------------------------
 
-    def check_filled(self, calls):
+    def check_masks(self, expected):
         """The probabilities of the best tokens at each mask, without special ones."""
         mask = self.tokenizer.mask_token_id
-        for text, expected in calls["filled"]:
+        for text, probabilities in expected["mask_probabilities"]:
             batch, _ = self.encode([text])
             logits = self.run(batch).logits[batch["input_ids"].eq(mask)]
             logits[:, [0, 1, 2, 3, mask]] = float("-inf")
-            best = logits.softmax(-1).topk(len(expected[0])).values
-            self.compare(f"probabilities at the masks of {text!r}", best, expected)
+            best = logits.softmax(-1).topk(len(probabilities[0])).values
+            self.compare(f"probabilities at the masks of {text!r}", best, probabilities)
 
-    def check_words(self, calls):
+    def check_words(self, expected):
         """Lists of words, as run_ner.py of transformers gives them.
 
         The label of a word is that of its first token.
         """
         labels = self.model.config.id2label
-        words = [[word for word, _ in row] for row in calls["tagged"]]
+        words = [[word for word, _ in row] for row in expected["word_labels"]]
         for side in ["right", "left"]:
             batch, _ = self.encode(words, side=side, is_split_into_words=True)
             best = self.run(batch).logits.argmax(-1).tolist()
-            for i, (tagged, row) in enumerate(zip(calls["tagged"], best)):
+            for i, (tagged, row) in enumerate(zip(expected["word_labels"], best)):
                 labelled = []
                 seen = set()
                 for number, label in zip(batch.word_ids(i), row):
@@ -131,7 +138,7 @@ class Export:
                 what = f"labels of a list of words, padded on the {side}"
                 self.expect(what, labelled, tagged[: len(labelled)])
 
-    def check_groups(self, calls):
+    def check_pipeline(self, expected):
         """Texts, given to the pipeline with aggregation_strategy="first".
 
         It returns words with the labels of their first tokens.
@@ -139,26 +146,26 @@ class Export:
         from transformers import TokenClassificationPipeline
 
         tag = TokenClassificationPipeline(model=self.model, tokenizer=self.tokenizer)
-        for tagged in calls["short"]:
+        for tagged in expected["pipeline_texts"]:
             text = " ".join(word for word, _ in tagged)
             spans = []
             for word, _ in tagged:
                 begin = spans[-1][1] + 1 if spans else 0
                 spans.append((begin, begin + len(word)))
             groups = tag(text, aggregation_strategy="first", ignore_labels=[])
-            told_apart = self.told_apart(text, spans)
-            if all(told_apart):
+            are_whole = self.are_kept_whole(text, spans)
+            if all(are_whole):
                 ends = {end for group in groups for end in (group["start"], group["end"])}
                 within_words = sorted(ends.difference(*spans))
                 self.expect(f"ends of groups within words of {text!r}", within_words, [])
-            for (begin, _), (word, label), is_whole in zip(spans, tagged, told_apart):
+            for (begin, _), (word, label), is_whole in zip(spans, tagged, are_whole):
                 if is_whole:
                     around = [group for group in groups if group["start"] <= begin < group["end"]]
-                    found = [group["entity_group"] for group in around]
-                    expected = label[2:] if label[:2] in ("B-", "I-") else label
-                    self.expect(f"group of {word!r} in {text!r}", found, [expected])
+                    entities = [group["entity_group"] for group in around]
+                    entity = label[2:] if label[:2] in ("B-", "I-") else label
+                    self.expect(f"group of {word!r} in {text!r}", entities, [entity])
 
-    def told_apart(self, text, spans):
+    def are_kept_whole(self, text, spans):
         """Whether the pipeline keeps the word of each span whole.
 
         It begins a new word at an unknown token, and at a token that starts where the word does.
@@ -177,12 +184,12 @@ class Export:
             whole.append(first_span[0] == begin and others_continue)
         return whole
 
-    def check_answers(self, calls):
+    def check_answers(self, expected):
         """Questions with contexts of one window.
 
         The answer is the most probable span of the context, by the offsets of its tokens.
         """
-        for question, context, expected in calls["answers"]:
+        for question, context, expected_answer in expected["answers"]:
             batch, _ = self.encode([question], [context], return_offsets_mapping=True)
             output = self.run(batch)
             offsets = batch["offset_mapping"][0].tolist()
@@ -194,39 +201,51 @@ class Export:
                     inside.append(i)
             spans = []
             for i in inside:
-                ends = [j for j in inside if 0 <= j - i < calls["longest"]]
+                ends = [j for j in inside if 0 <= j - i < expected["max_answer_tokens"]]
                 spans += [(float(start[i] + end[j]), i, j) for j in ends]
             score, first, last = max(spans, default=(float("-inf"), 0, 0))
             answer = context[offsets[first][0] : offsets[last][1]].strip()
-            if calls["may_be_empty"] and float(start[0] + end[0]) > score:
+            if expected["may_be_empty"] and float(start[0] + end[0]) > score:
                 answer = ""
-            self.expect(f"answer to {question!r} in {context!r}", answer, expected)
+            self.expect(f"answer to {question!r} in {context!r}", answer, expected_answer)
+
+
+class Check(NamedTuple):
+    """A check of an `ExportChecker`, which a key of the expected outputs asks for."""
+
+    title: str  # what it tries, for the user
+    run: Callable[[ExportChecker, dict], None]
 
 
 CHECKS = {
-    "texts": Export.check_texts,
-    "filled": Export.check_filled,
-    "tagged": Export.check_words,
-    "short": Export.check_groups,
-    "answers": Export.check_answers,
+    "texts": Check("texts", ExportChecker.check_texts),
+    "mask_probabilities": Check("texts with masks", ExportChecker.check_masks),
+    "word_labels": Check("lists of words", ExportChecker.check_words),
+    "pipeline_texts": Check("texts to the pipeline", ExportChecker.check_pipeline),
+    "answers": Check("questions", ExportChecker.check_answers),
 }
 
 
 @torch.no_grad()
-def differences(tokenizer, model, calls):
-    """Makes the calls and compares.
+def check_export(tokenizer, model, expected):
+    """Makes all checks that there are expected outputs for.
 
     Returns: a dict
         faults: list of sentences
-        largest: the largest difference of outputs
-        calls: {kind of call: how many}
+        largest_difference: of outputs
+        counts: {key of `CHECKS`: how many inputs were checked}
     """
-    export = Export(tokenizer, model)
-    for name, check in CHECKS.items():
-        if name in calls:
-            check(export, calls)
-    counts = {name: len(calls[name]) for name in CHECKS if name in calls}
-    return {"faults": export.faults, "largest": export.largest, "calls": counts}
+    checker = ExportChecker(tokenizer, model)
+    counts = {}
+    for key, check in CHECKS.items():
+        if key in expected:
+            check.run(checker, expected)
+            counts[key] = len(expected[key])
+    return {
+        "faults": checker.faults,
+        "largest_difference": checker.largest_difference,
+        "counts": counts,
+    }
 
 
 def main():
@@ -238,12 +257,12 @@ def main():
     folder, *files = sys.argv[1:]
     results = {}
     for path in map(Path, files):
-        calls = torch.load(path)
+        expected = torch.load(path)
         export = Path(folder, path.stem)
         trust = {"trust_remote_code": any(export.glob("*.py"))}
-        model = getattr(transformers, calls["class"]).from_pretrained(export, **trust)
+        model = getattr(transformers, expected["auto_class"]).from_pretrained(export, **trust)
         tokenizer = transformers.AutoTokenizer.from_pretrained(export, **trust)
-        results[path.stem] = differences(tokenizer, model, calls)
+        results[path.stem] = check_export(tokenizer, model, expected)
     print(json.dumps(results))
 
 
