@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, modeling_outputs
 
-# Attention logit of what is not attended to: a weight of exactly 0, and finite in half precision.
-UNSEEN = -3e4
+# Attention logit of tokens that are not visible: a weight of exactly 0, and finite in half
+# precision.
+NOT_VISIBLE = -3e4
 
 
 class MaeLmConfig(PretrainedConfig):
@@ -160,17 +161,17 @@ class Transformer(nn.Module):
             self.layers.append(TransformerLayer(config, dropout, attention_dropout))
         self.gradient_checkpointing = False
 
-    def forward(self, x, positions, seen, eager=False, late=None, late_layers=0):
+    def forward(self, x, positions, visible, eager=False, masked=None, masked_layers=0):
         """Runs the layers.
 
         Args:
             x: (B, T, C)
             positions: (B, T), -1 for padding
-            seen: (B, T) bool, which tokens are attended to
+            visible: (B, T) bool, which tokens are attended to
             eager: compute attention weights explicitly
-            late: (B, T) bool, tokens that enter before the last `late_layers` layers, where they
-                see each other; None if all enter at once
-            late_layers: number of layers
+            masked: (B, T) bool, tokens that only enter before the last `masked_layers` layers,
+                where they attend to each other, too; None if all tokens enter at once
+            masked_layers: number of layers
         Returns: two lists
             the input of the first layer and the outputs of all, (B, T, C) each
             the attention weights of each layer
@@ -179,22 +180,22 @@ class Transformer(nn.Module):
         position_bias = (
             x.new_zeros(()) if self.relative_bias is None else self.relative_bias(positions)
         )
-        seen = seen[:, None, None, :]
-        bias = torch.where(seen, position_bias, UNSEEN)
-        hidden = [x]
+        visible = visible[:, None, None, :]
+        bias = torch.where(visible, position_bias, NOT_VISIBLE)
+        hidden_states = [x]
         attentions = []
         for i, layer in enumerate(self.layers):
-            if late is not None and i == len(self.layers) - late_layers:
-                x = torch.where(late[..., None], hidden[0], x)
-                see_each_other = late[:, None, :, None] & late[:, None, None, :]
-                bias = torch.where(seen | see_each_other, position_bias, UNSEEN)
+            if masked is not None and i == len(self.layers) - masked_layers:
+                x = torch.where(masked[..., None], hidden_states[0], x)
+                both_masked = masked[:, None, :, None] & masked[:, None, None, :]
+                bias = torch.where(visible | both_masked, position_bias, NOT_VISIBLE)
             if self.gradient_checkpointing and self.training:
                 x, weights = self._gradient_checkpointing_func(layer.__call__, x, bias, eager)
             else:
                 x, weights = layer(x, bias, eager)
-            hidden.append(x)
+            hidden_states.append(x)
             attentions.append(weights)
-        return hidden, attentions
+        return hidden_states, attentions
 
 
 class MaeLmPreTrainedModel(PreTrainedModel):
@@ -270,7 +271,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
         output_attentions=None,
         output_hidden_states=None,
         return_dict=None,
-        hidden_tokens=None,
+        masked=None,
         token_type_ids=None,
     ):
         """Computes features.
@@ -281,7 +282,7 @@ class MaeLmModel(MaeLmPreTrainedModel):
                 `<pad>` are tokens
             position_ids: (B, T); None: 0, 1, 2, ... from the first token on
             token_type_ids: ignored, as by MPNet; all classes here take it
-            hidden_tokens: (B, T) bool, tokens that no other tokens attend to, or None; with
+            masked: (B, T) bool, tokens that no other tokens attend to, or None; with
                 `share_decoder_layers` they enter before the decoder's layers, and attend to each
                 other, too
         Returns: BaseModelOutput with `last_hidden_state` (B, T, C)
@@ -289,10 +290,10 @@ class MaeLmModel(MaeLmPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         positions = self.positions(input_ids, attention_mask, position_ids, inputs_embeds)
-        seen = positions >= 0
-        if hidden_tokens is not None:
-            hidden_tokens = hidden_tokens & seen
-            seen = seen & ~hidden_tokens
+        visible = positions >= 0
+        if masked is not None:
+            masked = masked & visible
+            visible = visible & ~masked
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         config = self.config
         if output_attentions is None:
@@ -300,14 +301,17 @@ class MaeLmModel(MaeLmPreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = config.output_hidden_states
         eager = output_attentions or config._attn_implementation == "eager"
-        late_layers = config.decoder_layers if config.share_decoder_layers else 0
-        hidden, attentions = self.encoder(x, positions, seen, eager, hidden_tokens, late_layers)
+        masked_layers = config.decoder_layers if config.share_decoder_layers else 0
+        hidden_states, attentions = self.encoder(
+            x, positions, visible, eager, masked, masked_layers
+        )
         output_class = modeling_outputs.BaseModelOutput
         outputs = output_class(
-            hidden_states=tuple(hidden) if output_hidden_states else None,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
-        return self.result(output_class, outputs, return_dict, last_hidden_state=hidden[-1])
+        last = hidden_states[-1]
+        return self.result(output_class, outputs, return_dict, last_hidden_state=last)
 
     def positions(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None):
         """The position of each token, (B, T): -1 for padding."""
@@ -404,18 +408,18 @@ class MaeLmForMaskedLM(MaeLmPreTrainedModel):
         """
         config = self.config
         model = self.mae_lm
-        # The masks to hide; no token has the id -1.
-        masked = input_ids.eq(-1 if config.masks_in_encoder else config.mask_token_id)
+        masked = None if config.masks_in_encoder else input_ids.eq(config.mask_token_id)
         inputs = input_ids, attention_mask, position_ids, None
         outputs = model(*inputs, output_attentions, output_hidden_states, True, masked)
         x = outputs.last_hidden_state
         if self.decoder is not None:
-            embedded = model.embed_tokens(input_ids.new_tensor(config.mask_token_id))
-            x = torch.where(masked[..., None], embedded.to(x.dtype), x)
+            if masked is not None:
+                embedded = model.embed_tokens(input_ids.new_tensor(config.mask_token_id))
+                x = torch.where(masked[..., None], embedded.to(x.dtype), x)
             positions = model.positions(*inputs)
             eager = config._attn_implementation == "eager"
-            hidden, _ = self.decoder(x, positions, positions >= 0, eager)
-            x = hidden[-1]
+            hidden_states, _ = self.decoder(x, positions, positions >= 0, eager)
+            x = hidden_states[-1]
         logits = self.lm_head(x)
         loss = token_loss(logits, labels)
         output_class = modeling_outputs.MaskedLMOutput
