@@ -144,8 +144,8 @@ def check_record_of_shards(data, folder):
     for shard in shards:
         shutil.copytree(data, shard)
     of_one_shard = read_record(data, "train").documents
-    for place in [shards[0], folder]:
-        assert read_record(place, "train").documents == 2 * of_one_shard
+    for shard_or_parent in [shards[0], folder]:
+        assert read_record(shard_or_parent, "train").documents == 2 * of_one_shard
 
 
 def contents(folder):

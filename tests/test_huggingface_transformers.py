@@ -40,7 +40,7 @@ from maelm_fairseq.vocabulary import load_dictionary
 from test_huggingface_tokenizer import text, vocabulary
 
 BYTES = "roberta-bytes"
-MORE = "bytes-more"
+EXTENDED = "bytes-extended"
 EXPORT_CHECKS = "maelm_fairseq/huggingface/export_checks.py"
 
 
@@ -161,16 +161,16 @@ def byte_level(folder, parent):
     Returns {folder: tokens} of both.
     """
     theirs, data, _ = byte_level_roberta(parent / "bytes-bpe", text(1))
-    sources = {BYTES: data, MORE: parent / "more"}
+    sources = {BYTES: data, EXTENDED: parent / "more"}
     import_roberta(theirs, data, parent / f"{BYTES}.pt", decoder_layers=0)
     shutil.copytree(theirs, folder / BYTES)
     (parent / "words.txt").write_text("kanlo\nlosha\n")
     options = ["--vocabulary", theirs, "--add-tokens", parent / "words.txt"]
     options += ["--train", theirs / "text.txt", "--valid", theirs / "text.txt"]
-    script("data-prep/prepare.sh", *options, "--dest", sources[MORE])
-    checkpoint = parent / f"{MORE}.pt"
-    import_roberta(theirs, sources[MORE], checkpoint, decoder_layers=0, extend_positions=P + 9)
-    export(checkpoint, sources[MORE], folder / MORE)
+    script("data-prep/prepare.sh", *options, "--dest", sources[EXTENDED])
+    checkpoint = parent / f"{EXTENDED}.pt"
+    import_roberta(theirs, sources[EXTENDED], checkpoint, decoder_layers=0, extend_positions=P + 9)
+    export(checkpoint, sources[EXTENDED], folder / EXTENDED)
     for name, source in sources.items():
         model = hub.from_pretrained(parent / f"{name}.pt", source)
         generator = torch.Generator().manual_seed(2)
@@ -292,7 +292,7 @@ def test_exports_answer_as_the_hub(results, expected):
 
 def test_transformers_computes_the_same(results):
     compared = dict(results["compared"])
-    for name in [BYTES, MORE]:
+    for name in [BYTES, EXTENDED]:
         byte_level = compared.pop(name)
         assert byte_level["class"] == "RobertaForMaskedLM"
         assert max(byte_level["differences"].values()) < 1e-5

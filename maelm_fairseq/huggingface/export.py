@@ -3,19 +3,19 @@ same features.
 
     python -m maelm_fairseq.huggingface.export --checkpoint FILE_or_DIR --data DIR --dest DIR
 
-A model without relative position bias becomes a RobertaModel, one whose bias MPNet's 32 buckets
-hold exactly an MPNetModel. These stock classes leave out MAE-LM's decoder. Classes in a file of
-ours beside the weights, which users load with trust_remote_code=True, hold every other model, and
-fill masks through the decoder: --format code asks for them. A fine-tuned checkpoint becomes the
+A model without relative position bias becomes a RobertaModel, one whose bias fits exactly into
+MPNet's 32 buckets an MPNetModel. These stock classes leave out MAE-LM's decoder. Every other model
+becomes a class in a file of ours beside the weights, which users load with trust_remote_code=True;
+it fills masks through the decoder. --format code asks for it. A fine-tuned checkpoint becomes the
 class of its head, an MLM (--decoder-layers 0) a ...ForMaskedLM.
 
 --dest receives config.json, model.safetensors, the tokenizer's files, and a model card, README.md;
 without a head, also what makes it a SentenceTransformer, which takes the mean of all tokens as
-hub.embed does. It appears after the tokenizer gave the same tokens as this package on lines of the
-data and on edge cases, and, where transformers is installed, after the export answered as the hub
-does when it was called in the ways of its users: with texts or pairs, lists of words or questions,
-padded on either side, truncated. transformers is not needed. A folder that holds the same export
-already, whatever its model card says, is compared in the same way, and left as it is.
+hub.embed does. It appears once the tokenizer has given the same tokens as this package on lines of
+the data and on edge cases, and, where transformers is installed, once the export has answered as
+the hub does to what its users give it: texts or pairs, lists of words or questions, padded on
+either side, truncated. transformers is not needed. A folder that already holds the same export,
+whatever its model card says, is compared in the same way, and not changed.
 """
 
 import filecmp
@@ -54,7 +54,7 @@ class Exported(NamedTuple):
     class_name: str  # of transformers, or of the file of code
     left_out: list  # parts of the checkpoint that the class does not have
     comparison: str  # a sentence about what transformers answers
-    was_there: bool  # the folder held the same export before, and was left as it is
+    was_there: bool  # the folder held the same export before, and is unchanged
 
 
 def parse_args():

@@ -49,10 +49,12 @@ def parse_args():
         help="prepared with the vocabulary of the checkpoint",
     )
     add("--dest", type=os.path.abspath, required=True, metavar="FILE", help="checkpoint to write")
-    helps = {field.name: field.metadata.get("help") for field in fields(MaeLmConfig)}
+    help_texts = {field.name: field.metadata.get("help") for field in fields(MaeLmConfig)}
     layers = MaeLmConfig.decoder_layers
-    add("--decoder-layers", type=int, default=layers, metavar="N", help=helps["decoder_layers"])
-    add("--share-decoder-layers", action="store_true", help=helps["share_decoder_layers"])
+    add(
+        "--decoder-layers", type=int, default=layers, metavar="N", help=help_texts["decoder_layers"]
+    )
+    add("--share-decoder-layers", action="store_true", help=help_texts["share_decoder_layers"])
     add(
         "--extend-positions",
         type=within(1, 10**6),
@@ -91,26 +93,26 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     except UsageError as error:
         raise UsageError(f"{source.path}: {error}") from None
     dictionary = matched_vocabulary(source, data)
-    state = build_state(source, cfg, dictionary, data, seed)
+    checkpoint_contents = build_checkpoint(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
-    save_state(state, dest, new=True)
+    save_state(checkpoint_contents, dest, new=True)
     return source, cfg
 
 
 def extended_positions(source, wanted):
-    """How many positions the encoder gets; the rows of `source` repeat for those that it lacks."""
+    """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
-    has = len(source.weights[name]) - 1  # the first row is that of padding
+    count = len(source.weights[name]) - 1  # the first row is that of padding
     if wanted is None:
-        return has
-    if wanted < has:
+        return count
+    if wanted < count:
         raise UsageError(
-            f"--extend-positions {wanted}: the checkpoint has {has}, expected as many or more"
+            f"--extend-positions {wanted}: the checkpoint has {count}, expected as many or more"
         )
-    if wanted > has:
-        source.new.append(f"positions {has + 1} to {wanted}, as the first ones")
-    padding, rows = source.weights[name].split([1, has])
-    source.weights[name] = torch.cat([padding, rows[torch.arange(wanted) % has]])
+    if wanted > count:
+        source.new.append(f"positions {count + 1} to {wanted}, as the first ones")
+    padding, rows = source.weights[name].split([1, count])
+    source.weights[name] = torch.cat([padding, rows[torch.arange(wanted) % count]])
     return wanted
 
 
@@ -149,7 +151,7 @@ def matched_vocabulary(source, data):
     return dictionary
 
 
-def build_state(source, cfg, dictionary, data, seed):
+def build_checkpoint(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**64)

@@ -20,12 +20,12 @@ from .export_kinds import ENCODER, MASKED_LM
 from .weights import ROBERTA, stock_modules
 
 MODEL_TYPES = ["roberta", "xlm-roberta", "camembert"]
-SIZE_NAMES = {  # our names, and their names in transformers
+SIZE_NAMES = {  # {our name: name in transformers}
     "encoder_layers": "num_hidden_layers",
     "encoder_embed_dim": "hidden_size",
     "encoder_ffn_embed_dim": "intermediate_size",
 }
-OPTIONS_OF_TRANSFORMERS = {  # our name: (name in transformers, its value where there is none)
+OPTIONS_OF_TRANSFORMERS = {  # {our name: (name in transformers, default there)}
     "encoder_attention_heads": ("num_attention_heads", 12),
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
@@ -44,7 +44,7 @@ REQUIRED_OPTIONS = {  # what our encoder computes
 XLM_R_ROWS = (0, 1, 2, 3)
 CAMEMBERT_ROWS = (5, 1, 6, 3)
 PEFT_CONFIG = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
-# Weights that are left out, with a group for what is worth telling.
+# Weights that are left out; the group is what the user is told of them.
 UNUSED_WEIGHTS = re.compile(
     r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
 )
@@ -78,16 +78,17 @@ def read_source(folder):
     """
     path = os.path.join(folder, "config.json")
     config = _read_config(folder, path)
-    raw = {}
+    original_weights = {}
     for name, value in read_weights(folder).items():
-        raw[str(name).removeprefix("roberta.")] = value
+        original_weights[str(name).removeprefix("roberta.")] = value
     is_camembert = config.get("bos_token_id") == CAMEMBERT_ROWS[0]
     special_rows = CAMEMBERT_ROWS if is_camembert else XLM_R_ROWS
-    weights, dropped = weights_under_our_names(path, raw, special_rows)
+    weights, dropped = weights_under_our_names(path, original_weights, special_rows)
     cfg = vars(model_configuration(weights, {}, path))
     sizes = {name_there: cfg[native_name] for native_name, name_there in SIZE_NAMES.items()}
-    sizes["vocab_size"] = len(raw["embeddings.word_embeddings.weight"])
-    sizes["max_position_embeddings"] = len(raw["embeddings.position_embeddings.weight"])
+    sizes["vocab_size"] = len(original_weights["embeddings.word_embeddings.weight"])
+    positions = original_weights["embeddings.position_embeddings.weight"]
+    sizes["max_position_embeddings"] = len(positions)
     check_options(path, config, sizes, "its weights")
     options = {name: cfg[name] for name in SIZE_NAMES}
     for native_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
@@ -112,12 +113,12 @@ def _read_config(folder, path):
             )
         hint = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
         raise MissingFileError(f"{path}: not found, expected a folder of transformers; {hint}")
-    what = "the configuration of a transformers model"
-    config = read_json(path, Dict[str, Any], what, "download it again")
+    expected = "the configuration of a transformers model"
+    config = read_json(path, Dict[str, Any], expected, "download it again")
     model_type = config.get("model_type")
     if model_type not in MODEL_TYPES:
-        expected = " or ".join(MODEL_TYPES)
-        raise UsageError(f"{path}: model_type {short_repr(model_type)}, expected {expected}")
+        types = " or ".join(MODEL_TYPES)
+        raise UsageError(f"{path}: model_type {short_repr(model_type)}, expected {types}")
     check_options(path, config, REQUIRED_OPTIONS, "RoBERTa and XLM-R")
     return config
 
@@ -164,11 +165,11 @@ def weights_under_our_names(path, weights, special_rows):
     embedding = take("embeddings.word_embeddings.weight", "any", "any")
     N, C = embedding.shape
     converted = _convert_modules(path, remaining, MASKED_LM if has_head else ENCODER, C)
-    # An embedding may have fewer rows than the special ones. No vocabulary has so few symbols, and
-    # it is refused later.
+    # A damaged embedding may have fewer rows than the special ones; it is refused later, as no
+    # vocabulary has so few symbols.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     converted["embed_tokens.weight"] = embedding[rows]
-    # Their first row, of zeros, has no equivalent here; the next is that of padding.
+    # The first row, of zeros, has no equivalent here; the next is that of padding.
     positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
     types = take("embeddings.token_type_embeddings.weight", "any", C)
     if len(types.unique(dim=0)) != 1:
@@ -178,7 +179,7 @@ def weights_under_our_names(path, weights, special_rows):
     positions[1:] += types[0]
     converted["encoder.embed_positions.weight"] = positions
     if has_head:
-        # transformers may save either name of what is tied, or both.
+        # The two biases are tied: transformers may save either name, or both.
         remaining.setdefault("lm_head.bias", remaining.pop("lm_head.decoder.bias", None))
         converted["lm_head.bias"] = take("lm_head.bias", N)[rows]
         tied = "lm_head.decoder.weight"

@@ -1,11 +1,10 @@
 """The tokenizer as `tokenizer.json`, which transformers reads: that of the data, or made from its
 SentencePiece model.
 
-It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has the
-first alone:
-- special tokens that are typed in a text, such as `<s>`, are that token; for `hub` only `<mask>`
-  is;
-- U+0085; U+FDD0 and U+FDD1, which are no characters; the half-width voiced marks of Japanese,
+It gives the tokens of `hub.encode`, with these known exceptions, of which a byte-level BPE has only
+the first:
+- a special token in a text, such as `<s>`, is taken for that token; for `hub` only `<mask>` is;
+- U+0085; U+FDD0 and U+FDD1, which are not characters; the half-width voiced marks of Japanese,
   U+FF9E and U+FF9F;
 - letters with two combining marks that are not in Unicode's order, or partly composed;
 - texts that begin with two control characters, which SentencePiece removes, and a combining mark;
@@ -43,14 +42,14 @@ except Exception as error:
 
 UNIGRAM = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("UNIGRAM")
 BPE = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("BPE")
-# Unicode reserves these two for use within programs; they are no characters.
-APART = "\ufdd1"  # put before marks for a while
-WITHIN_WORD = "\ufdd0"  # put where a text begins within a word
+# Unicode reserves these two for use within programs; they are not characters.
+SEPARATOR = "\ufdd1"  # temporary separator before combining marks
+WITHIN_WORD = "\ufdd0"  # marks that a text begins within a word
 # In a regular expression: what belongs to the character before it.
 MARKS = "\\p{M}\\p{Cf}\u0e33\u0eb3"
 CONTROLS = re.compile("[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x8f\\x9f]{2}")
 MAX_LINES = 1000  # to check
-MAX_TIES = 0.01  # of the texts, for a Unigram model
+MAX_TIES = 0.01  # share of texts, for a Unigram model
 
 
 def write_tokenizer(folder, subwords, max_length, for_words=False):
@@ -135,14 +134,15 @@ def _build_model(subwords, model_type, numbers, has_bytes):
 
 def _build_normalizer(charsmap):
     """The normalisation of a SentencePiece model, given its precompiled map of characters."""
-    # Precompiled applies the map to one letter with its marks at a time. It forgets the marks where
-    # the map changes the letter by itself, so they are kept apart meanwhile. NFC has composed
-    # letters and marks where that is possible, and the map has entries for what NFC composes.
+    # Precompiled applies the map to one letter with its marks at a time. It loses the marks where
+    # the map changes the letter alone, so they are separated from the letter until it is done.
+    # NFC has composed letters and marks before where that is possible; the map has entries for
+    # what it composes.
     steps = [
         normalizers.NFC(),
-        normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), APART),
+        normalizers.Replace(Regex(rf"(?!\A)(?=[{MARKS}])"), SEPARATOR),
         normalizers.Precompiled(charsmap),
-        normalizers.Replace(APART, ""),
+        normalizers.Replace(SEPARATOR, ""),
         normalizers.Replace(Regex(r" +\z"), ""),
         normalizers.Replace(Regex(" {2,}"), " "),
         normalizers.Replace(Regex(r"\A(?=[^ ])"), WITHIN_WORD),
@@ -151,10 +151,10 @@ def _build_normalizer(charsmap):
 
 
 def split_into_words():
-    """Puts a mark before each word in place of the space before it.
+    """Puts a mark before each word, instead of the space there.
 
-    So no token's offsets have the space. What follows `<mask>` without a space begins within a
-    word, and gets no mark.
+    So the offsets of a token do not include the space. What follows `<mask>` without a space begins
+    within a word, and gets no mark.
     """
 
     def mark(scheme):
@@ -211,8 +211,8 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     """Compares the tokens of a tokenizer on lines of text and on edge cases.
 
     They must be those of `subwords`, in sequences as for `hub.encode`: of texts, pairs, and lists
-    of words. With `for_words` as for `write_tokenizer`, a byte-level BPE is compared on lists of
-    words alone, and without it, on all but these.
+    of words. With `for_words` as for `write_tokenizer`, a byte-level BPE is compared only on lists
+    of words, and without it, only on texts and pairs.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
@@ -264,7 +264,7 @@ def is_known_difference(text):
     characters = unicodedata.normalize("NFD", text)
     is_mark = [unicodedata.category(character)[0] == "M" for character in characters]
     return (
-        not {"\x85", APART, WITHIN_WORD, "\uff9e", "\uff9f"}.isdisjoint(text)
+        not {"\x85", SEPARATOR, WITHIN_WORD, "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, is_mark, is_mark[1:]))
         or any(special in text for special in SPECIAL)
         or bool(CONTROLS.match(text))

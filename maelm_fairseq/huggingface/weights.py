@@ -42,8 +42,8 @@ CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
 def mpnet_table(relative_bias):
     """The table (32, H) with which MPNet's buckets give the same bias.
 
-    They do so at every distance that the positions allow. Buckets that no distance reaches are
-    zero. The result is None if distances with different values share a bucket.
+    This holds at every distance between two positions. Buckets without such a distance are zero.
+    The result is None if distances with different values share a bucket.
     """
     P = relative_bias.max_positions
     distance = torch.arange(1 - P, P)
