@@ -80,7 +80,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
     task = OrderedDict(_name="mae_lm", data="folder", mask_prob=0.3, log_effective_rank=None)
     vars(task)["_name"] = "another"
     state = {"model": {}, "cfg": {"task": task, "model": {"_name": "roberta"}}}
-    assert sections.for_fairseq({**state, "other": 1}, "model.pt") == {
+    assert sections.sanitized_for_fairseq({**state, "other": 1}, "model.pt") == {
         "model": {},
         "cfg": {"task": {"_name": "mae_lm", "data": "folder", "mask_prob": 0.3}},
         "components": {"criterion": None, "optimizer": None, "lr_scheduler": None},
@@ -89,7 +89,7 @@ def test_fairseq_gets_plain_values_and_known_options_alone():
     state["cfg"] = {"task": {"_name": "mae_lm", "mask_prob": "0.3"}}
     message = "model.pt: task: mask_prob: found '0.3', expected a number"
     with pytest.raises(ValueError, match=message):
-        sections.for_fairseq(state, "model.pt")
+        sections.sanitized_for_fairseq(state, "model.pt")
 
 
 def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):

@@ -180,7 +180,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
 BUG = """
 import fairseq_cli.train, maelm_fairseq
 from maelm_fairseq.training import process
-process.run.was_trained = {}
+process.current_run.was_trained = {}
 {{}}["other"]
 """
 

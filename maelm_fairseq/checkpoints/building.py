@@ -12,7 +12,7 @@ from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
-from .compatibility import check_vocabulary, checked_weights, model_configuration
+from .compatibility import cast_weights, check_vocabulary, model_configuration
 from .reading import read_file
 from .run_state import History, TaskState
 
@@ -51,11 +51,11 @@ def find_checkpoint(path):
 
 
 def read_checkpoint(checkpoint_file):
-    """Reads a checkpoint of this plugin; see `as_checkpoint`."""
-    return as_checkpoint(read_file(checkpoint_file), checkpoint_file)
+    """Reads a checkpoint of this plugin; see `upgraded_checkpoint`."""
+    return upgraded_checkpoint(read_file(checkpoint_file), checkpoint_file)
 
 
-def as_checkpoint(state, path):
+def upgraded_checkpoint(state, path):
     """Turns what `reading.read_file` returned into a checkpoint of this plugin.
 
     It has the form that this version writes.
@@ -122,7 +122,7 @@ def build_model(state, dictionary, checkpoint_file):
     modules = {module_of(name) for name in own}
     # Objectives besides MAE-LM may have pretrained other modules.
     weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
-    weights = checked_weights(weights, own, checkpoint_file)
+    weights = cast_weights(weights, own, checkpoint_file)
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
 

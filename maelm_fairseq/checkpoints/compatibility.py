@@ -61,7 +61,7 @@ def model_configuration(weights, options, path):
 def check_vocabulary(state, dictionary, path):
     """Refuses a checkpoint that was trained with another dictionary.
 
-    `state` is what `building.as_checkpoint` returned.
+    `state` is what `building.upgraded_checkpoint` returned.
     """
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
@@ -91,7 +91,7 @@ def compare_configurations(saved, own, names, path):
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 
 
-def checked_weights(weights, own, path):
+def cast_weights(weights, own, path):
     """Weights of a checkpoint, in the precision of a model.
 
     Args:

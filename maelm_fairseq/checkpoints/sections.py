@@ -13,7 +13,7 @@ from ..base.errors import UsageError
 from ..base.typed_values import typed
 from ..fairseq_api import criterions, models, tasks
 from ..model import MaeLmModel
-from .building import as_checkpoint
+from .building import upgraded_checkpoint
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
 KEPT_KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
@@ -28,7 +28,7 @@ COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run: only their 
 SAFE_FAIRSEQ_NAMES = ["sentence_prediction"]
 
 
-def for_fairseq(state, path):
+def sanitized_for_fairseq(state, path):
     """What fairseq's functions get of a `state` that `reading.read_file` returned.
 
     Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
@@ -37,7 +37,7 @@ def for_fairseq(state, path):
         raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")
     cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
     if is_of_our_model(cfg):
-        state = as_checkpoint(state, path)
+        state = upgraded_checkpoint(state, path)
         cfg = state["cfg"]
     sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
     kept = {key: state[key] for key in KEPT_KEYS if key in state}

@@ -5,9 +5,9 @@ import contextlib
 from omegaconf import OmegaConf
 
 from ..base.errors import UsageError, one_line
-from ..checkpoints.compatibility import checked_weights
+from ..checkpoints.compatibility import cast_weights
 from ..checkpoints.reading import read_file
-from ..checkpoints.sections import REGISTRIES, for_fairseq
+from ..checkpoints.sections import REGISTRIES, sanitized_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
 from . import process
@@ -15,7 +15,9 @@ from . import process
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
     """Reads tensors, plain values and options of this plugin alone."""
-    state = process.run.states_to_read.pop(path, None) or for_fairseq(read_file(path), path)
+    state = process.current_run.states_to_read.pop(path, None)
+    if state is None:
+        state = sanitized_for_fairseq(read_file(path), path)
     state["cfg"] = OmegaConf.create(state["cfg"])
     if arg_overrides is not None:
         overwrite_args_by_name(state["cfg"], arg_overrides)
@@ -29,18 +31,18 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
             raise UsageError(
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
-        state = for_fairseq(read_file(path), path)
-        process.run.states_to_read[path] = state
+        state = sanitized_for_fairseq(read_file(path), path)
+        process.current_run.states_to_read[path] = state
         foreign = sorted(REGISTRIES.keys() - state["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration
             found = " and ".join(foreign)
             raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")
-    states = dict(process.run.states_to_read)
+    states = dict(process.current_run.states_to_read)
     with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):
         if isinstance(model, MaeLmModel):
-            checked_weights(states[path]["model"], model.state_dict(), path)
+            cast_weights(states[path]["model"], model.state_dict(), path)
     return models, cfg, task
 
 

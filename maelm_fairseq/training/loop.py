@@ -28,7 +28,7 @@ def train(original, cfg, trainer, task, epoch_itr):
         return original(cfg, trainer, task, epoch_itr)
     stopping.listen(task)
     update = resume_checks.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
-    if process.run.lock:
+    if process.current_run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
     patience = cfg.checkpoint.patience
     if 0 < patience <= process.patience.get("num_runs", 0):
@@ -43,7 +43,7 @@ def train(original, cfg, trainer, task, epoch_itr):
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
     if is_over or ends_epoch:
         return losses, is_over
-    if not process.run.was_trained and isinstance(task, MaeLmTask):
+    if not process.current_run.was_trained and isinstance(task, MaeLmTask):
         task.begin_run(cfg, trainer.criterion)
     frequencies = cfg.optimization.update_freq
     if isinstance(epoch_itr, ResumableIterator):
@@ -74,10 +74,10 @@ def finish_last_update(program, cfg, trainer, task, epoch_itr):
             f"nothing to train: the checkpoint is of update {update:,}, "
             f"and --max-update is {last:,}"
         )
-        is_due = is_due or not process.run.was_validated
+        is_due = is_due or not process.current_run.was_validated
     if not is_due or cfg.dataset.disable_validation:
         return [None], is_over
-    process.run.validated_at = update
+    process.current_run.validated_at = update
     subsets = cfg.dataset.valid_subset.split(",")
     try:
         losses = program.validate(cfg, trainer, task, epoch_itr, subsets)
@@ -103,7 +103,7 @@ def train_step(original, trainer, samples, raise_oom=False):
         raise UsageError(one_line(error)) from None
     if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
         last = trainer.cfg.optimization.max_update
-        process.run.first_updates.report(trainer.get_num_updates(), last)
+        process.current_run.first_updates.report(trainer.get_num_updates(), last)
     return output
 
 
@@ -112,13 +112,14 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
 
     Saves and ends the process if that was requested, and returns freed memory from time to time.
     """
-    process.run.was_trained = True
+    process.current_run.was_trained = True
     update = trainer.get_num_updates()
-    if process.run.keeps_freed_memory and update % RETURN_INTERVAL == 0:
+    if process.current_run.keeps_freed_memory and update % RETURN_INTERVAL == 0:
         return_freed_memory()
     losses_and_end = [None], False  # the losses of a validation, and whether the run is to end
-    if process.run.validated_at != update or end_of_epoch:  # otherwise fp16 has skipped an update
-        process.run.validated_at = update
+    has_new_update = process.current_run.validated_at != update  # fp16 skips some
+    if has_new_update or end_of_epoch:
+        process.current_run.validated_at = update
         try:
             losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:

@@ -7,8 +7,8 @@ from .first_updates import FirstUpdates
 
 
 @dataclass
-class Run:
-    """A run of training; a sweep of Hydra makes several in one process, one after the other."""
+class RunState:
+    """What a run of training knows of itself; a sweep of Hydra makes several in one process."""
 
     lock: Optional[TextIO] = None  # of the save folder, in the process that saves
     keeps_freed_memory: bool = False
@@ -26,7 +26,7 @@ class Run:
     first_updates: FirstUpdates = field(default_factory=FirstUpdates)
 
 
-run = Run()
+current_run = RunState()
 save_folders = set()  # of all runs of this process
 # What --patience has seen. In training, these are the attributes of fairseq's `should_stop_early`,
 # which keeps it there.
@@ -35,8 +35,8 @@ patience = {}
 
 def begin_run():
     """Forgets the earlier run of this process, and opens its save folder to others."""
-    global run
-    if run.lock:
-        run.lock.close()
-    run = Run()
+    global current_run
+    if current_run.lock:
+        current_run.lock.close()
+    current_run = RunState()
     patience.clear()

@@ -37,7 +37,7 @@ class Reporter:
     def line(self, error):
         """The line that reports an error; None if its stack trace is to be shown."""
         line = one_line(error)
-        if line is not None or process.run.was_trained or not isinstance(error, Exception):
+        if line is not None or process.current_run.was_trained or not isinstance(error, Exception):
             return line
         text = " ".join(str(error).split())[:500]
         if text in ("", "None"):  # the latter where fairseq looks up what was not given

@@ -15,8 +15,8 @@ from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
     OTHER_OPTIONS,
+    cast_weights,
     check_vocabulary,
-    checked_weights,
     compare_configurations,
 )
 from ..checkpoints.run_state import ExtraState, OptimizerState
@@ -33,7 +33,7 @@ def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.for_fairseq` returned; what a new run cannot use is
+        state: what `sections.sanitized_for_fairseq` returned; what a new run cannot use is
             removed from it
         trainer: fairseq's, of the run
         path: of the checkpoint
@@ -64,7 +64,7 @@ def check_run(state, trainer, path, starts_anew):
         report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], own_state, path)
-    checked_weights(state["model"], own_weights, path)
+    cast_weights(state["model"], own_weights, path)
 
 
 def report_new_schedule(before, now, path):

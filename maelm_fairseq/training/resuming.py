@@ -13,7 +13,7 @@ from ..base.checkpoint_names import (
 )
 from ..checkpoints import writing
 from ..checkpoints.reading import read_file
-from ..checkpoints.sections import for_fairseq
+from ..checkpoints.sections import sanitized_for_fairseq
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from . import process, resume_checks, save_folder
@@ -36,7 +36,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
         return original(cfg, trainer, **kwargs)
 
     def load(path):
-        process.run.candidate = path
+        process.current_run.candidate = path
         # Forgets the best loss of a checkpoint that was refused.
         vars(checkpoint_utils.save_checkpoint).clear()
         with explained(path, CANNOT_RESUME):
@@ -49,14 +49,15 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
         if not paths:
             save_folder.refuse_to_begin_anew(cfg, suffix, *accepted(others, load))
         resumed_from, loaded, refused = first_accepted(paths, load, others, last)
-        process.run.resumed_from = resumed_from
-        process.run.refused = refused
+        process.current_run.resumed_from = resumed_from
+        process.current_run.refused = refused
     finally:
-        process.run.candidate = None
+        process.current_run.candidate = None
         cfg.finetune_from_model = finetune_from_model
     extra_state, _ = loaded
-    is_best = process.run.was_validated and extra_state["val_loss"] == extra_state.get("best")
-    if process.run.lock and is_best and process.run.resumed_from == last:
+    has_best_loss = extra_state["val_loss"] == extra_state.get("best")
+    is_best = process.current_run.was_validated and has_best_loss
+    if process.current_run.lock and is_best and process.current_run.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
     return loaded
 
@@ -66,28 +67,29 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 
     The place in the data is restored later.
     """
-    path = process.run.candidate or filename
+    path = process.current_run.candidate or filename
     cfg = trainer.cfg.checkpoint
     last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     is_default = cfg.restore_file == LAST_CHECKPOINT and path == last
-    is_new_run = is_default and process.run.candidate is None
+    is_new_run = is_default and process.current_run.candidate is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with explained(path, CANNOT_RESUME):
-        state = for_fairseq(read_file(path), path)
+        state = sanitized_for_fairseq(read_file(path), path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
-        if process.run.candidate:
+        if process.current_run.candidate:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(state, updates.get(path), path)
         # Only now, as a refused checkpoint must not take memory.
-        process.run.states_to_read[path] = state
+        process.current_run.states_to_read[path] = state
         extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
         if update:  # before the first update, there are no moments
             is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
             resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
-    process.run.resumed_from = path
-    process.run.was_validated = extra_state.get("val_loss") is not None and not reset_optimizer
+    process.current_run.resumed_from = path
+    has_loss = extra_state.get("val_loss") is not None
+    process.current_run.was_validated = has_loss and not reset_optimizer
     process.patience.clear()
     if not reset_optimizer:
         process.patience.update(extra_state.get("early_stopping") or {})
@@ -100,13 +102,13 @@ def set_aside_unused(cfg, suffix, update):
 
     To be called when all processes have read the one that they resume from.
     """
-    if process.run.resumed_from is None:
+    if process.current_run.resumed_from is None:
         return
-    save_folder.set_aside_refused(process.run.refused, process.run.resumed_from)
-    is_interval = process.run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
+    save_folder.set_aside_refused(process.current_run.refused, process.current_run.resumed_from)
+    is_interval = process.current_run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
     if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
         last = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
-        writing.copy(process.run.resumed_from, last)
+        writing.copy(process.current_run.resumed_from, last)
     save_folder.set_aside_later(cfg.save_dir, suffix, update)
-    process.run.resumed_from = None
+    process.current_run.resumed_from = None

@@ -29,7 +29,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights are", update, cfg)
     if not cfg.no_last_checkpoints:
-        process.run.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+        process.current_run.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     before = all_checkpoints(cfg.save_dir)
     try:
         saved = original(cfg, trainer, epoch_itr, val_loss)
@@ -39,7 +39,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
             f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
         ) from None
     finally:
-        process.run.saving_last = None
+        process.current_run.saving_last = None
     if trainer.should_save_checkpoint_on_current_rank:
         log_removed(cfg, before - all_checkpoints(cfg.save_dir))
     return saved
@@ -67,9 +67,9 @@ def torch_persistent_save(original, state, filename, async_write=False):
         return
     if process.patience:
         state["extra_state"]["early_stopping"] = dict(process.patience)
-    writing.save_state(state, process.run.saving_last or filename)
-    if process.run.saving_last and filename != process.run.saving_last:
-        writing.copy(process.run.saving_last, filename)
+    writing.save_state(state, process.current_run.saving_last or filename)
+    if process.current_run.saving_last and filename != process.current_run.saving_last:
+        writing.copy(process.current_run.saving_last, filename)
 
 
 class AtomicPathManager(PathManager):
@@ -77,7 +77,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def copy(src_path, dst_path, overwrite=False):
-        if dst_path != process.run.saving_last:  # which was written first
+        if dst_path != process.current_run.saving_last:  # which was written first
             writing.copy(src_path, dst_path)
         return True
 

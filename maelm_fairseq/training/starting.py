@@ -63,7 +63,7 @@ def add_defaults(original, cfg):
         if is_master:
             warn_of_spinning_threads()
         limit_caches()
-        process.run.keeps_freed_memory = keep_freed_memory()
+        process.current_run.keeps_freed_memory = keep_freed_memory()
     # Otherwise one process sends the others pickled objects.
     cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
     check_starting_point(cfg.checkpoint)
@@ -123,7 +123,7 @@ def take_save_folder(save_dir):
 
     To be called in the process that saves.
     """
-    process.run.lock = save_folder.lock(save_dir)
+    process.current_run.lock = save_folder.lock(save_dir)
     folder = os.path.realpath(save_dir)
     if folder in process.save_folders:
         raise UsageError(
