@@ -39,7 +39,7 @@ class MaeLmModel(BaseFairseqModel):
         self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for it
         self.shared_layers = cfg.decoder_layers if cfg.share_decoder_layers else 0
         self.pad = dictionary.pad()
-        self.mask = dictionary.index(MASK)
+        self.mask_id = dictionary.index(MASK)
         N, C = len(dictionary), cfg.encoder_embed_dim
         seed = int(torch.randint(2**31, (), device="cpu"))
         with torch.random.fork_rng(devices=[]):
@@ -213,7 +213,7 @@ class MaeLmModel(BaseFairseqModel):
 
     def embed_masks(self, masked_positions):
         """(B, M) -> (B, M, C), the embedding of [MASK] without positions."""
-        return self.embed_tokens.weight[self.mask].expand(*masked_positions.shape, -1)
+        return self.embed_tokens.weight[self.mask_id].expand(*masked_positions.shape, -1)
 
     def max_positions(self):
         return self.cfg.max_positions

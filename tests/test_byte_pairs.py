@@ -77,7 +77,7 @@ def test_tokens_are_those_of_the_library(roberta):
         tokens = model.tokenizer.encode(line)
         assert tokens == library.encode(line, add_special_tokens=False).ids
         assert model.encode(line, "b").tolist() == [0, *tokens, 2, 2, *b, 2]
-    assert model.tokenizer.encode_all(["a", MASK]) == [model.tokenizer.encode("a"), [model.mask]]
+    assert model.tokenizer.encode_all(["a", MASK]) == [model.tokenizer.encode("a"), [model.mask_id]]
 
 
 def test_prepared_text_comes_back(roberta, tmp_path):
@@ -95,7 +95,7 @@ def test_prepared_text_comes_back(roberta, tmp_path):
     rows = [row[:-1].tolist() for row in rows if len(row) > 1]
     assert [model.decode(torch.tensor(row)) for row in rows] == [*lines, "kan"]
     assert min(map(min, rows)) >= len(SPECIAL)
-    assert model.mask not in sum(rows, [])
+    assert model.mask_id not in sum(rows, [])
     again = script("data-prep/prepare.sh", *options)
     assert again.stdout.splitlines()[-1] == str(data)
 

@@ -48,7 +48,7 @@ def naive_hidden(model, tokens, masked):
     """The hidden states of one block, (layer, tokens, C), by the naive implementation."""
     cfg = model.cfg
     w = {name: weight.detach() for name, weight in model.named_parameters()}
-    x = w["embed_tokens.weight"][torch.where(masked, model.mask, tokens)][None]
+    x = w["embed_tokens.weight"][torch.where(masked, model.mask_id, tokens)][None]
     masked = masked[None]
     visible = torch.ones(1, 1, len(tokens), dtype=torch.bool)
     late = None

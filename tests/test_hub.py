@@ -11,7 +11,7 @@ from conftest import documents, refuses, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import hub
-from maelm_fairseq.inference import encoding, predicting
+from maelm_fairseq.inference import encoding, mask_prediction
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
 from test_huggingface_tokenizer import vocabulary
 
@@ -148,7 +148,7 @@ def in_pretraining(model, tokens, masked, masks_in_encoder):
     nothing = masked[:0]
     context = np.setdiff1d(np.arange(len(tokens)), masked)
     if masks_in_encoder:
-        shown = (masked, np.full(len(masked), model.mask), nothing)
+        shown = (masked, np.full(len(masked), model.mask_id), nothing)
     else:
         shown = (nothing, nothing, masked)
     block = MaskedBlock(context, tokens[context], *shown, tokens[masked])
@@ -189,9 +189,9 @@ def test_masks_are_filled_as_in_pretraining(
 def check_filled_masks(model, masks_in_encoder):
     text = "kan <mask> lon mipo <mask>"
     tokens = model.encode(text)
-    masked = np.flatnonzero(tokens == model.mask)
+    masked = np.flatnonzero(tokens == model.mask_id)
     logits = in_pretraining(model, tokens, masked, masks_in_encoder)
-    logits[:, [0, 1, 2, 3, model.mask]] = float("-inf")  # special symbols fill no mask
+    logits[:, [0, 1, 2, 3, model.mask_id]] = float("-inf")  # special symbols fill no mask
     expected = logits.softmax(-1).topk(4)
     filled = model.fill_mask(text, topk=4)
     assert len(filled) == len(masked)
@@ -204,7 +204,7 @@ def check_filled_masks(model, masks_in_encoder):
 def check_scores_of_texts(model, masks_in_encoder):
     texts = ["kan lon miporusen", "", "rusenkan ti", "kan"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "BATCH_TOKENS", 20)
+        patch.setattr(mask_prediction, "BATCH_TOKENS", 20)
         within_words = model.score(texts, True)
         tokens_alone = model.score(texts, False)
     for scores, is_within_words in [(within_words, True), (tokens_alone, False)]:
@@ -240,8 +240,8 @@ def test_predictions(classifier, monkeypatch, batch_tokens):
 
 def test_pairs(classifier):
     rows = classifier.predict(["kan", "lon mi"], ["mipo", "kan"])
-    head = predicting.head_of(classifier)
-    (logits,) = predicting.logits_of(classifier, head, [classifier.encode("lon mi", "kan")])
+    head = classifier._head()
+    (logits,) = classifier._logits(head, [classifier.encode("lon mi", "kan")])
     assert list(rows[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
 
 

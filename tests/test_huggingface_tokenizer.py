@@ -125,7 +125,7 @@ def test_tokens_are_those_of_sentencepiece(vocabularies, tmp_path, name):
     assert compared > len(lines) + len(EDGE_CASES)
     symbols = ["<s>", "<pad>", "</s>", "<unk>"]
     assert [tokenizer.token_to_id(symbol) for symbol in symbols] == [0, 1, 2, 3]
-    assert tokenizer.token_to_id(MASK) == tokenizer.get_vocab_size() - 1 == ours.mask
+    assert tokenizer.token_to_id(MASK) == tokenizer.get_vocab_size() - 1 == ours.mask_id
 
 
 def test_hardly_any_text_is_a_known_difference():

@@ -46,7 +46,7 @@ EXPORT_CHECKS = "maelm_fairseq/huggingface/export_checks.py"
 
 def logits_everywhere(model, row):
     """The logits of pretraining at all T positions, masks and others: (T, N)."""
-    hidden = row.eq(model.mask) & (not model.masks_in_encoder)
+    hidden = row.eq(model.mask_id) & (not model.masks_in_encoder)
     positions = torch.arange(len(row))
     seen = positions[~hidden]
     masked = positions[hidden]
@@ -334,7 +334,7 @@ def test_masks_are_filled_as_by_the_hub(results, models, texts):
             expected += model.fill_mask(line, topk=1)
         assert len(filled) == len(expected) == 4
         # The hub's candidates are pieces only.
-        specials = {0, 1, 2, 3, model.mask}
+        specials = {0, 1, 2, 3, model.mask_id}
         for probabilities, [(piece, probability)] in zip(filled, expected):
             numbers = {int(token): p for token, p in probabilities.items()}
             pieces = {token: p for token, p in numbers.items() if token not in specials}

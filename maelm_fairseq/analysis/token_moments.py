@@ -176,7 +176,7 @@ def encode_with_mask(model, tokens, masked, padding):
     Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
     if not model.shared_layers:
-        inputs = tokens.masked_fill(masked, model.mask)
+        inputs = tokens.masked_fill(masked, model.mask_id)
         return model.forward_encoder(inputs, padded=bool(padding.any()), all_layers=True)
     T = tokens.size(1)
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)

@@ -61,7 +61,7 @@ class SentencePiece(Subwords):
                 ids = self.processor.encode(part)
             else:
                 ids = self._inside_word(part)
-            tokens += [self.mask, *self._tokens(ids)]
+            tokens += [self.mask_id, *self._tokens(ids)]
         return tokens
 
     def encode_all(self, texts):

@@ -41,7 +41,7 @@ class Subwords(ABC):
     def __init__(self, path, symbols):
         self.path = path
         self.symbols = symbols
-        self.mask = symbols.index(MASK)
+        self.mask_id = symbols.index(MASK)
         for symbol, times in Counter(symbols).items():
             if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(

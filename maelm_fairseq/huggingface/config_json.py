@@ -98,7 +98,7 @@ def code_options(model, kind, masks_in_encoder):
         "relative_position_num_buckets": cfg.relative_position_num_buckets,
         "relative_position_max_distance": cfg.relative_position_max_distance,
         "relative_position_buckets": str(cfg.relative_position_buckets),
-        "mask_token_id": model.mask,
+        "mask_token_id": model.mask_id,
         "decoder_layers": cfg.decoder_layers,
         "share_decoder_layers": cfg.share_decoder_layers,
         "decoder_dropout": cfg.decoder_dropout,

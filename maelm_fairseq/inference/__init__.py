@@ -1,1 +1,1 @@
-"""What a model makes of texts: features, filled masks, scores, predictions, answers."""
+"""What can be done with a model from Python; `hub.MaeLm` has all of it."""

@@ -1,0 +1,99 @@
+"""What a fine-tuned head predicts of texts, of pairs, and of words.
+
+Letters in shapes: T tokens of a text.
+"""
+
+import torch
+
+from ..base.errors import UsageError
+from ..base.subwords import word_sequences
+from ..base.text_input import joined_words, list_of_texts, texts_or_pairs
+from ..heads import SpanHead, TokenClassificationHead, only_head
+from .encoding import Encoding
+
+
+class Classification(Encoding):
+    """A model with a head that classifies texts or words, or predicts numbers."""
+
+    def predict(self, texts, pairs=None):
+        """The predictions of a fine-tuned head.
+
+        Texts longer than the model has positions are cut as in training.
+
+        Args:
+            texts: a string, or a list of n strings; for a head for tokens, white space separates
+                words, and a text may also be a list of its words
+            pairs: for a head fine-tuned on pairs, the second text or a list of n
+        Returns:
+            {label: probability}, or a float from a head of regression; from a head for tokens a
+            list with (word, label) for each word. For a list of texts, a list of n of them
+        """
+        head = self._head()
+        is_tagger = isinstance(head, TokenClassificationHead)
+        if isinstance(head, SpanHead):
+            raise UsageError(
+                "the head was fine-tuned on questions: call answer(question, context), or let "
+                "recipes/finetune_squad.sh answer a test.json"
+            )
+        labels = self.facts.classes(head.out_proj.out_features)
+        self._check_pairs(is_tagger, pairs is not None)
+        if is_tagger:
+            joined = list_of_texts(texts, joined_words)
+            predictions = [self._tag(text.split(), head, labels) for text in joined]
+        else:
+            predictions = self._classify(texts_or_pairs(texts, pairs), head, labels)
+        return predictions[0] if isinstance(texts, str) else predictions
+
+    def _head(self):
+        """The head of fine-tuning; refuses a model without one."""
+        heads = self.model.classification_heads
+        name = only_head(heads)
+        if name is None:
+            raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
+        return heads[name]
+
+    def _check_pairs(self, is_tagger, are_pairs):
+        """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
+        expects_pairs = self.facts.texts_per_example == 2
+        if self.facts.is_of_sentences and are_pairs != expects_pairs:
+            if are_pairs:
+                right = "single texts: call predict(texts)"
+            else:
+                right = "pairs of texts: call predict(texts, pairs)"
+            raise UsageError(f"the head was fine-tuned on {right}")
+        if is_tagger and are_pairs:
+            raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
+
+    def _classify(self, rows, head, labels):
+        """{label: probability} of each (text, pair), or where there are no labels a float."""
+        limit = self.model.max_positions()
+        tokens = [self._tokens_of_text(text, pair, limit) for text, pair in rows]
+        logits = self._logits(head, tokens)
+        if labels is None:
+            mean, std = self.facts.label_scale
+            return [x.item() * std + mean for x in logits]
+        return [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
+
+    def _tag(self, words, head, labels):
+        """The most probable label of each word: list of (word, label)."""
+        tags = []
+        limit = self.model.max_positions()
+        for tokens, starts in word_sequences(self.tokenizer, words, limit):
+            (logits,) = self._logits(head, [torch.tensor(tokens)])
+            tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
+        return list(zip(words, tags))
+
+    @torch.no_grad()
+    def _logits(self, head, rows):
+        """The float32 logits of n texts (T_i,) on the CPU.
+
+        Returns: a list of n, (classes,) each, or (T_i, classes)
+        """
+        if not rows:
+            return []
+        logits = [None] * len(rows)
+        for indices, padding, hidden_states in self._layers_of_batches(self._pad(rows)):
+            outputs = head(hidden_states[-1], padding=padding).float().cpu()
+            for i, output, real in zip(indices.tolist(), outputs, ~padding.cpu()):
+                logits[i] = output[real] if output.dim() == 2 else output
+        return logits

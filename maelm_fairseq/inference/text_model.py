@@ -1,0 +1,130 @@
+"""A model with its vocabulary: text to tokens, and back.
+
+Letters in shapes: B texts, T tokens of a text.
+"""
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from ..base.errors import UsageError
+from ..base.subwords import MASK
+from ..base.text_input import texts_or_pairs, tokens_of
+from ..checkpoints.facts import Facts
+from ..config import check_positions
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+SHORTEN_OR_SPLIT = "shorten it or split it"
+SHORTEN_SPLIT_OR_TRUNCATE = "shorten it, split it, or add truncate=True"
+
+
+class TextModel:
+    """A model with its vocabulary.
+
+    Args:
+        model: `model.MaeLmModel`, in evaluation mode
+        dictionary: fairseq's, with `<mask>`
+        tokenizer: `subwords.Subwords`
+        data: folder of the vocabulary
+        facts: what its checkpoint says of itself: `checkpoints.facts.Facts`
+    """
+
+    def __init__(self, model, dictionary, tokenizer, data, facts=None):
+        self.model = model
+        self.dictionary = dictionary
+        self.tokenizer = tokenizer
+        self.data = data
+        self.facts = facts or Facts()
+        self.masks_in_encoder = self.facts.masks_in_encoder
+        self.mask_id = dictionary.index(MASK)
+
+    def to(self, device):
+        """Moves the model to a device, where everything then runs; returns self."""
+        self.model.to(device)
+        return self
+
+    @property
+    def device(self):
+        """The device of the model's weights."""
+        return self.model.embed_tokens.weight.device
+
+    def encode(self, text, pair=None, truncate=False):
+        """Text to tokens: `<s> a </s>`, or `<s> a </s> </s> b </s>` for a pair.
+
+        Args:
+            text: a string, with `<mask>` where a token is to be predicted; or a list of B strings
+            pair: the second text, or a list of B
+            truncate: cut longer texts to the model's positions
+        Returns: int64 (T,); for lists (B, T), padded at the end
+        Raises:
+            ValueError: an empty list, or lists of different lengths
+            TypeError: not a string or a list of strings, or one of `text` and `pair` is a string
+                and the other a list
+        """
+        limit = self.model.max_positions() if truncate else None
+        rows = []
+        for first, second in texts_or_pairs(text, pair):
+            rows.append(self._tokens_of_text(first, second, limit))
+        if not rows:
+            raise UsageError("an empty list, expected at least one text")
+        return rows[0] if isinstance(text, str) else self._pad(rows)
+
+    def decode(self, tokens):
+        """Tokens to text, as far as the vocabulary keeps it.
+
+        Args:
+            tokens: int64 (T,) or (B, T); `<s>`, `</s>` and padding are skipped
+        Returns: a string, or a list of B strings
+        Raises:
+            TypeError: not a tensor of integers of one or two dimensions
+            ValueError: no tokens of this vocabulary
+        """
+        token_ids = checked_tokens(tokens, len(self.dictionary)).tolist()
+        if tokens.dim() == 1:
+            return self.tokenizer.decode(token_ids)
+        return [self.tokenizer.decode(row) for row in token_ids]
+
+    def _tokens_of_text(self, text, pair=None, limit=None):
+        """The tokens of a text or a pair, int64 (T,), at most `limit` of them."""
+        return torch.tensor(tokens_of(self.tokenizer, text, pair, limit))
+
+    def _pad(self, rows):
+        """A list of B tensors (T_i,) -> (B, T)."""
+        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
+
+    def _check_length(self, length, text="the text", fix=SHORTEN_SPLIT_OR_TRUNCATE):
+        """Refuses a text with more tokens than the model has positions, and says how to mend it."""
+        positions = self.model.max_positions()
+        check_positions(length, positions, f"{text} has {length} tokens", fix)
+
+
+def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
+    """Tokens as int64; refuses what is no tensor of tokens of a vocabulary of this size."""
+    is_tensor = isinstance(tokens, torch.Tensor)
+    if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in dimensions:
+        shapes = " or ".join("(T,)" if count == 1 else "(B, T)" for count in dimensions)
+        raise TypeError(f"tokens must be a tensor of integers, {shapes}, as encode() returns")
+    if tokens.numel():
+        lowest, highest = int(tokens.min()), int(tokens.max())
+        last = vocabulary - 1
+        if lowest < 0 or highest > last:
+            raise UsageError(
+                f"tokens from {lowest} to {highest}, expected 0 to {last}: "
+                "use tokens of this model's vocabulary"
+            )
+    return tokens.long()
+
+
+def lengths_of(rows, pad):
+    """Tokens (B, T) -> how many of each row are no padding, (B,).
+
+    Padding anywhere but at the end is refused: it would silently shift positions and features.
+    """
+    real = rows.ne(pad)
+    lengths = real.sum(1)
+    at_the_end = torch.arange(rows.size(1), device=rows.device) < lengths[:, None]
+    if not rows.numel() or not lengths.all() or not real.equal(at_the_end):
+        raise UsageError(
+            f"expected tokens in each row and padding (token {pad}) at the end only, "
+            "as from encode()"
+        )
+    return lengths
