@@ -48,7 +48,7 @@ from maelm_fairseq.huggingface.roberta_source import read_source
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.fairseq_args import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
-from maelm_fairseq.training.run_options import check_no_interpolation
+from maelm_fairseq.training.option_checks import check_no_interpolation
 
 RECIPES = Path(__file__).resolve().parent
 WEIGHT_FILES = ["config.json", "model.safetensors", "pytorch_model.bin"]

@@ -5,7 +5,7 @@ from ..base.command_line import shorten_argparse_errors
 from ..base.errors import UsageError
 from ..base.settings import option
 from ..fairseq_api import options
-from ..training.run_options import check_no_interpolation
+from ..training.option_checks import check_no_interpolation
 
 
 def parsed(words):

@@ -11,7 +11,7 @@ from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints.sections import is_of_our_model
 from ..fairseq_api import checkpoint_utils, distributed_utils, progress_bar
-from . import process, run_options, save_folder, stopping
+from . import option_checks, process, save_folder, stopping
 from .memory import keep_freed_memory, limit_caches
 from .reporting import reporter
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def convert_namespace_to_omegaconf(original, args):
     """Refuses options that fairseq would misread; validates in one process."""
-    run_options.check_no_interpolation(args)
+    option_checks.check_no_interpolation(args)
     if hasattr(args, "path"):  # of fairseq-validate, which needs batches for all of its processes
         args.distributed_world_size = 1
     return original(args)
@@ -31,7 +31,7 @@ def call_main(original, cfg, main, **kwargs):
     distributed = cfg.distributed_training
     if not is_of_our_model(cfg):
         return original(cfg, main, **kwargs)
-    run_options.check_processes(distributed)
+    option_checks.check_processes(distributed)
     distributed_utils.infer_init_method(distributed)
     has_method = distributed.distributed_init_method is not None
     spawns = has_method and not distributed.distributed_no_spawn
@@ -55,8 +55,8 @@ def add_defaults(original, cfg):
     if not is_of_our_model(cfg):
         return
     forget_earlier_run()
-    on_cpu = run_options.trains_on_cpu(cfg)
-    run_options.check_run_options(cfg)
+    on_cpu = option_checks.trains_on_cpu(cfg)
+    option_checks.check_run_options(cfg)
     is_master = distributed_utils.is_master(cfg.distributed_training)
     stopping.handle_signals(announce=is_master)
     if on_cpu:
@@ -105,11 +105,6 @@ def check_starting_point(cfg):
     """
     if getattr(cfg, "continue_once", None):
         save_folder.check_start("--continue-once", cfg.continue_once)
-    if cfg.write_checkpoints_asynchronously:
-        raise UsageError(
-            "--write-checkpoints-asynchronously leaves incomplete files under their final names: "
-            "remove the option"
-        )
     if cfg.restore_file != LAST_CHECKPOINT:
         save_folder.check_start("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model:

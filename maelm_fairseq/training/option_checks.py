@@ -69,6 +69,11 @@ def check_run_options(cfg):
         raise UsageError(
             "--store-ema: nothing here reads the averages, which hardly move in fp16: leave it out"
         )
+    if cfg.checkpoint.write_checkpoints_asynchronously:
+        raise UsageError(
+            "--write-checkpoints-asynchronously leaves incomplete files under their final names: "
+            "remove the option"
+        )
     schedule = as_dict(cfg.lr_scheduler)
     optimizer = as_dict(cfg.optimizer)
     sections = [cfg.common, cfg.dataset, schedule, cfg.optimization, cfg.checkpoint, optimizer]
