@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
 from maelm_fairseq.data.cooccurrence import count_neighbours, embeddings
-from maelm_fairseq.finetuning.prediction import load_task, make_task, predict_split
+from maelm_fairseq.finetuning.prediction import predict_split
+from maelm_fairseq.finetuning.task_loading import load_task, make_task
 from maelm_fairseq.task import MAX_COUNTED_TOKENS
 from maelm_fairseq.vocabulary import read_vocabulary
 

@@ -95,7 +95,7 @@ class Trial:
         table = read_sentences(find_file(folder, "train", SENTENCE_FILES))
         labels = [example.label for example in table.examples]
         self.texts = [example.texts[0] for example in table.examples]
-        if table.form.is_regression:
+        if table.schema.is_regression:
             self.metric = "pearson"
             targets = np.array(labels, float)
         else:

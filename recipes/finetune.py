@@ -19,7 +19,8 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run
 from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
-from maelm_fairseq.finetuning.prediction import load_task, predict_split, task_class_of
+from maelm_fairseq.finetuning.prediction import predict_split
+from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.runs.finetune_baselines import Measurement
 from maelm_fairseq.runs.finetune_files import write_file
@@ -158,7 +159,7 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     if split in runs.scored():
         scores = [record.scores[split] for record in records]
     else:
-        scores = [task.scores(dataset, answers)]
+        scores = [task.compute_scores(dataset, answers)]
         note += f", seed {best}"
     scores_of_indices = partial(scores_of_examples, task, dataset, answers)
     errors = standard_errors(scores_of_indices, answers, task.jackknife_groups)

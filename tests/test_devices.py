@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from maelm_fairseq import heads
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning import prediction
+from maelm_fairseq.finetuning import task_loading
 from maelm_fairseq.finetuning.labelled_criterion import LabelledCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
@@ -96,7 +96,7 @@ def test_a_step_of_pretraining_stays_on_the_device(tmp_path, case):
 @pytest.mark.parametrize("name", ["mae_lm_sentences", "mae_lm_tokens", "squad"])
 @pytest.mark.parametrize("half", [False, True])
 def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
-    task = prediction.make_task(name, data=str(prepared), labelled="")
+    task = task_loading.make_task(name, data=str(prepared), labelled="")
     task.state.merge_state_dict({"labels": ["a", "b", "c"]})
     model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, pretraining=False)
     task.make_head(model)

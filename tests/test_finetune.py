@@ -27,9 +27,9 @@ from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refus
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning import glue
-from maelm_fairseq.finetuning.prediction import task_class_of
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
+from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import POOLING
 from maelm_fairseq.runs import finetune_results, jobs
 from maelm_fairseq.runs.finetune_options import combinations
@@ -246,7 +246,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     outputs = json.loads(path.read_text())["outputs"]["dev.tsv"]
     answers = np.array(outputs).argmax(axis=1)
     dataset = runs.task.datasets["valid"]
-    examples = runs.task.labelled_examples(dataset)
+    examples = dataset.labelled_examples()
     targets = np.array([dataset.targets[number][0] for number in examples])
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
     error = differences.std(ddof=1) / len(differences) ** 0.5

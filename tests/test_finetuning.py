@@ -20,9 +20,10 @@ from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import jackknife, metrics, squad_files, squad_metrics
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
-from maelm_fairseq.finetuning.prediction import load_task, make_task, predict_split
+from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
+from maelm_fairseq.finetuning.task_loading import load_task, make_task
 from maelm_fairseq.finetuning.windows import pieces_of
 from test_errors import refused
 from test_preemption import finish, two_processes
@@ -72,8 +73,9 @@ def test_predictions_score_the_same(tuned):
     scores = checkpoint(tuned.run)["task_state"]["scores"]["valid"]
     model_file = tuned.run / "checkpoint_last.pt"
     task, model = load_task(model_file, labelled=tuned.files)
-    answers = predict_split(task, model, "valid")
-    assert task.scores(task.datasets["valid"], answers) == pytest.approx(scores, abs=1e-6)
+    predictions = predict_split(task, model, "valid")
+    computed = task.compute_scores(task.datasets["valid"], predictions)
+    assert computed == pytest.approx(scores, abs=1e-6)
     options = ["--task", tuned.task, "--criterion", tuned.task, "--labelled", tuned.files]
     options += ["--path", model_file, "--batch-size", 7, "--cpu"]
     options += ["--log-format", "json", "--log-interval", 1]
@@ -498,9 +500,10 @@ def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
     _, train = questions([(context, qas)], "train")
     used = [train.questions[owner].id for owner in train.owners]
     assert used == ["good", "none", "second"]
-    message = "1 whose answer is not where it says: left out; such as moved"
-    assert message in train.text
+    message = "1 whose answer_start does not match: left out; such as moved"
+    assert message in train.summary
     task, dev = questions([(context, qas)])
+    assert "1 whose answer_start does not match: kept, scored by the text" in dev.summary
     assert dev.owners == [0, 1, 2, 3]
     assert task.state.may_be_empty
     refuses("no answer is at its answer_start", questions, [(context, [moved])], "train")
@@ -512,20 +515,20 @@ def test_the_best_answer_is_that_of_a_search_over_all_spans(questions):
     torch.manual_seed(1)
     sample = dataset.collater([dataset[i] for i in range(len(dataset))])
     logits = torch.randn(*sample["net_input"]["src_tokens"].shape, 2)
-    output = task.output(lambda **inputs: (logits, None), sample["net_input"])
+    output = task.compute_output(lambda **inputs: (logits, None), sample["net_input"])
     torch.testing.assert_close(output.exp().sum(1), torch.ones(len(dataset), 2))
     best, nothing, (first, last) = searched(dataset, output.double())
-    answers = dict(enumerate(task.answers(output, sample, dataset)))
-    assert len(answers) > 1
-    assert max(row[0] for row in answers.values()) == pytest.approx(best)
-    assert min(row[3] for row in answers.values()) == pytest.approx(nothing)
+    predictions = dict(enumerate(task.compute_predictions(output, sample, dataset)))
+    assert len(predictions) > 1
+    assert max(row[0] for row in predictions.values()) == pytest.approx(best)
+    assert min(row[3] for row in predictions.values()) == pytest.approx(nothing)
     asked = dataset.questions[0].context
     context = dataset.contexts[asked]
     expected = asked[context.begins[first] : context.ends[last]]
-    assert task.texts(dataset, answers) == {0: expected}  # every question has an answer
+    assert task.answer_texts(dataset, predictions) == {0: expected}  # every question has an answer
     task.state.merge_state_dict({"may_be_empty": True})
-    assert task.texts(dataset, answers) == {0: "" if nothing > best else expected}
-    assert task.texts(dataset, {0: (-5.0, 0, 3, -4.0)}) == {0: ""}
+    assert task.answer_texts(dataset, predictions) == {0: "" if nothing > best else expected}
+    assert task.answer_texts(dataset, {0: (-5.0, 0, 3, -4.0)}) == {0: ""}
 
 
 def searched(dataset, output):
@@ -676,7 +679,7 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     path.write_text("\n".join(lines))
     task.load_dataset("test")
     assert task.datasets["test"].metrics == []
-    assert task.datasets["test"].text.endswith("; no tags")
+    assert task.datasets["test"].summary.endswith("; no tags")
 
 
 def test_scores_of_little_are_undefined_and_no_error():

@@ -29,7 +29,7 @@ from huggingface_cases import (
 from maelm_fairseq import hub
 from maelm_fairseq.base import text_input
 from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.finetuning.sentence_files import FORMS
+from maelm_fairseq.finetuning.sentence_files import SCHEMAS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.export_kinds import KINDS
@@ -206,7 +206,7 @@ def add_prefix(file):
 
 def become_pairs(state):
     """A change: the head is of a task with pairs of texts."""
-    state["task_state"].update(form=list(FORMS[4]))
+    state["task_state"].update(form=list(SCHEMAS[4]))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 import naive
 from maelm_fairseq import precision
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning.prediction import make_task
+from maelm_fairseq.finetuning.task_loading import make_task
 from maelm_fairseq.task import MaeLmTaskConfig
 from test_blocks import write
 

@@ -129,8 +129,8 @@ def test_glues_files(tmp_path, task):
     table = read_sentences(write(tmp_path / "train.tsv", *lines))
     examples = [(list(example.texts), example.label) for example in table.examples]
     assert examples == [(glue.texts, glue.label)] * 2
-    assert table.form.is_regression == task.startswith("STS-B")
-    assert table.form.metrics == METRICS.get(task.partition(",")[0], ["accuracy"])
+    assert table.schema.is_regression == task.startswith("STS-B")
+    assert table.schema.metrics == METRICS.get(task.partition(",")[0], ["accuracy"])
     test_file = write(tmp_path / "test.tsv", glue.test_header, glue.test_line)
     (example,) = read_sentences(test_file, is_test=True).examples
     assert len(example.texts) == len(glue.texts)
@@ -157,7 +157,7 @@ def test_the_file_of_each_split(tmp_path):
     message = "found dev.tsv and dev_matched.tsv, expected one of them"
     refuses(message, find_file, tmp_path, "valid", SENTENCE_FILES)
     (tmp_path / "test_mismatched.tsv").mkdir()
-    message = "test_mismatched.tsv: found something else, exp"
+    message = "test_mismatched.tsv: not a regular file; replace it with one"
     refuses(message, find_file, tmp_path, "test1", SENTENCE_FILES, False)
     nowhere = tmp_path / "none"
     refuses("no such folder", find_file, nowhere, "train", SENTENCE_FILES, error=FileNotFoundError)
@@ -188,13 +188,17 @@ def test_labels_of_a_test_file(tmp_path):
     assert labels("index\tsentence", "0\ta", "1\tb") == [None, None]
     pairs = ["sentence1\tsentence2\tgold_label", "a\tb\t-", "c\td\tneutral", "e\tf\tentailment"]
     assert labels(*pairs) == [None, "neutral", "entailment"]
-    form = read_sentences(write(tmp_path / "train.tsv", "sentence\tscore", "a\t0.5")).form
-    assert labels("sentence\tscore", "a\t0.5", "b\t?", "c\t2", like=form) == ["0.5", None, "2"]
+    schema = read_sentences(write(tmp_path / "train.tsv", "sentence\tscore", "a\t0.5")).schema
+    assert labels("sentence\tscore", "a\t0.5", "b\t?", "c\t2", training_schema=schema) == [
+        "0.5",
+        None,
+        "2",
+    ]
 
 
 def test_labels_are_classes_also_beside_scores(tmp_path):
     path = write(tmp_path / "train.tsv", "sentence1\tsentence2\tlabel\tscore", "a\tb\tyes\t0.9")
-    described = read_sentences(path).form.described()
+    described = read_sentences(path).schema.described()
     assert described == "read as pairs, sentence1 and sentence2 with classes"
 
 
@@ -220,7 +224,7 @@ def test_what_is_skipped_is_counted(tmp_path):
         assert sum(map(len, table.skipped.values())) == 1
 
 
-CLASSES = sentence_files.Form("sentences", ["sentence"], "label")
+CLASSES = sentence_files.TableSchema("sentences", ["sentence"], "label")
 NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 
 
@@ -232,14 +236,14 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
     ([], {}, "it is empty; expected a header"),
     (["sentence\tsentence\tlabel", "a\tb\t1"], {},
      "2 columns are called sentence; rename all but one"),
-    (["sentence\tsentence", "a\tb"], dict(is_test=True, like=CLASSES),
+    (["sentence\tsentence", "a\tb"], dict(is_test=True, training_schema=CLASSES),
      "2 columns are called sentence; rename all"),
     (["sentence\tlabel"], {}, "no examples; expected one per line"),
     (["sentence\tlabel", "caf\u00e9\t1".encode("latin-1")], {},
      "line 2 is not UTF-8 (byte 0xe9 at byte 4 of"),
-    (["sentence\tlabel", "a\tyes"], dict(regression=True, like=NUMBERS),
+    (["sentence\tlabel", "a\tyes"], dict(regression=True, training_schema=NUMBERS),
      "1 of 1 lines cannot be used, as line 2: the label is 'yes', expected a number"),
-    (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(like=CLASSES),
+    (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(training_schema=CLASSES),
      "read as STS-B, sentence1 and sentence2 with numbers; "
      "the training file is read as sentences, sentence with classes; use files of one form"),
     (["index\tsentence", "0\ta", "1"], dict(is_test=True),
@@ -254,10 +258,10 @@ def test_tables_refused(tmp_path, lines, options, message):
     refuses(re.escape(f"{path}: {message}"), read_sentences, path, **options)
 
 
-def test_a_test_file_has_the_form_of_the_training_file(tmp_path):
-    cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).form
+def test_a_test_file_has_the_schema_of_the_training_file(tmp_path):
+    cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).schema
     test_file = write(tmp_path / "test.tsv", "index\tsentence", "0\ta")
-    assert read_sentences(test_file, True, like=cola).form == cola
+    assert read_sentences(test_file, True, training_schema=cola).schema == cola
 
 
 def test_conlls_columns(tmp_path):

@@ -163,14 +163,14 @@ class Labelled:
         labels = []
         self.train = self._add(train, labels)
         self.files = {name: self._add(table, labels) for name, table in scored.items()}
-        if train.form.is_regression:
+        if train.schema.is_regression:
             self.classes = None
             self.targets = np.array(labels, float)
         else:
             self.classes = sorted(set(labels[: len(self.train)]))
             index_of = {label: index for index, label in enumerate(self.classes)}
             self.targets = np.array([index_of.get(label, -1) for label in labels])
-        self.metrics = train.form.metrics_of(self.classes or [])
+        self.metrics = train.schema.metrics_of(self.classes or [])
         if self.classes and are_values(self.classes):
             print(
                 f"{train.path}: all labels are numbers: to predict values instead of classes, "
@@ -200,12 +200,12 @@ def read_training_and_scored_files(folder, regression):
     Returns: `sentence_files.Table`, {name: Table}
     """
     train = read_sentences(find_file(folder, "train", SENTENCE_FILES), regression=regression)
-    form = train.form
+    schema = train.schema
     scored = {}
     for split in SENTENCE_FILES:
         path = find_file(folder, split, SENTENCE_FILES, required=split == "valid")
         if path and split != "train":
-            table = read_sentences(path, is_test_split(split), form.is_regression, form)
+            table = read_sentences(path, is_test_split(split), schema.is_regression, schema)
             scored[os.path.basename(path)] = table
     return train, scored
 

@@ -102,7 +102,7 @@ def read_probe_task(folder, regression=False):
     tables = tables_with_labels(folder, regression)
     examples = different_examples(tables)
     labels = None
-    if tables[0].form.is_regression:
+    if tables[0].schema.is_regression:
         targets = np.array([float(label) for _, label, _ in examples])
     else:
         labels = classes_of(examples, folder)
@@ -134,9 +134,11 @@ def tables_with_labels(folder, regression):
         path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))
         if not path:
             continue
-        like = tables[0].form if tables else None
-        is_regression = regression or (like is not None and like.is_regression)
-        table = read_sentences(path, is_test_split(split), is_regression, like)
+        training_schema = tables[0].schema if tables else None
+        is_regression = regression or (
+            training_schema is not None and training_schema.is_regression
+        )
+        table = read_sentences(path, is_test_split(split), is_regression, training_schema)
         if all(example.label is None for example in table.examples):
             tqdm.write(f"{path}: no labels, or the same everywhere: left out", file=sys.stderr)
             continue

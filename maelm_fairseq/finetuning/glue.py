@@ -3,29 +3,30 @@
 A task is known by the name of the folder of its files, such as RTE.
 """
 
-from .settings import BASE_WIDTH, Settings, defaults, small_encoder_defaults
+from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults, small_encoder_defaults
 
 # The batch sizes and learning rates that RoBERTa's authors published (fairseq's
 # examples/roberta/README.glue.md); epochs and warm-up are the values of the search space nearest to
 # theirs. None is tuned for MAE-LM. Learning rates are for encoders of width 768 or more.
 LARGE_TASKS = ["MNLI", "QQP", "QNLI", "SST-2"]  # fewer epochs are enough for these
-SETTINGS = dict.fromkeys(LARGE_TASKS, Settings(32, 1e-5, 1 / 16, 5))
-SETTINGS.update(dict.fromkeys(["CoLA", "MRPC"], Settings(16, 1e-5, 1 / 16, 10)))
-SETTINGS.update(dict.fromkeys(["STS-B", "RTE"], Settings(16, 2e-5, 1 / 16, 10)))
-OTHER_SETTINGS = Settings(32, 2e-5, 1 / 10, 10)  # of sentences and pairs that are not GLUE's
+HYPERPARAMETERS = dict.fromkeys(LARGE_TASKS, Hyperparameters(32, 1e-5, 1 / 16, 5))
+HYPERPARAMETERS.update(dict.fromkeys(["CoLA", "MRPC"], Hyperparameters(16, 1e-5, 1 / 16, 10)))
+HYPERPARAMETERS.update(dict.fromkeys(["STS-B", "RTE"], Hyperparameters(16, 2e-5, 1 / 16, 10)))
+# Those of sentences and pairs that are not GLUE's.
+OTHER_HYPERPARAMETERS = Hyperparameters(32, 2e-5, 1 / 10, 10)
 
 SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI", "test2"): "AX"}
 OTHER_ENDINGS = {"test1": "_mismatched", "test2": "_diagnostic"}
 
 
 def defaults_of(name, width):
-    """The `settings.Defaults` of a task of sentences or pairs, by its name and the width."""
-    settings = SETTINGS.get(name, OTHER_SETTINGS)
+    """The `hyperparameters.Defaults` of a task of sentences or pairs, by its name and the width."""
+    hyperparameters = HYPERPARAMETERS.get(name, OTHER_HYPERPARAMETERS)
     if name in LARGE_TASKS:
-        return defaults(settings, [2, 3, 5], width)
+        return defaults(hyperparameters, [2, 3, 5], width)
     if width < BASE_WIDTH:
-        return small_encoder_defaults(settings, width)
-    return defaults(settings, [2, 3, 5, 10], width)
+        return small_encoder_defaults(hyperparameters, width)
+    return defaults(hyperparameters, [2, 3, 5, 10], width)
 
 
 def server_name(name, split):

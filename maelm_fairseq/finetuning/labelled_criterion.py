@@ -17,8 +17,8 @@ class LabelledCriterion(FairseqCriterion):
         """Returns what `forward` does, and the output of the head."""
         target = sample["target"]
         with autocast(self.task.cfg, target.device):
-            output = self.task.output(model, sample["net_input"])
-        loss = self.task.loss(output, target)
+            output = self.task.compute_output(model, sample["net_input"])
+        loss = self.task.compute_loss(output, target)
         ntargets = sample["ntargets"]
         unit = 1 if target.is_floating_point() else math.log(2)  # bits, of classes
         logged = {

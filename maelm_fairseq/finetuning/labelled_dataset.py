@@ -16,27 +16,27 @@ SORTED_POOL_SIZE = 1024
 
 
 class LabelledDataset(EveryItemDataset):
-    """Sequences of tokens with targets.
+    """Sequences of tokens with targets; subclasses add what predictions and scores need.
 
     Args:
+        task: `LabelledTask`
+        split: such as "valid"
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each
             token
-        text: what was read, in words
+        summary: what was read, for the log
         metrics: names of the scores; none where there are no labels
-        more: what answers and scores need; set as attributes
     """
 
-    def __init__(self, task, split, sequences, targets, text, metrics, **more):
+    def __init__(self, task, split, sequences, targets, summary, metrics):
         self.dictionary = task.dictionary
         self.seed = task.cfg.seed
         self.split = split
-        self.text = text
+        self.summary = summary
         self.metrics = metrics
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
-        vars(self).update(more)
 
     def __getitem__(self, index):
         tokens = torch.from_numpy(self.sequences[index]).long()

@@ -37,9 +37,7 @@ def find_file(folder, split, names, required=True):
     if present:
         path = os.path.join(folder, present[0])
         if not os.path.isfile(path):
-            raise UsageError(
-                f"{path}: found something else, expected a file; remove it, or put a file there"
-            )
+            raise UsageError(f"{path}: not a regular file; replace it with one")
         return path
     if not required:
         return None

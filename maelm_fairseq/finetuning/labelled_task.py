@@ -1,16 +1,13 @@
 """What all fine-tuning tasks have in common: an encoder, labelled examples, and their scores.
 
-A task reads its file, and says what its head is, its loss, its answers and their scores. Validation
-logs the scores, so that fairseq's own options choose the best checkpoint by them; checkpoints also
-have them in the state of the task.
+A task reads its file, and says what its head is, its loss, its predictions and their scores.
+Validation logs the scores, so that fairseq's own options choose the best checkpoint by them;
+checkpoints also have them in the state of the task.
 """
 
 import logging
-import math
 import os
 from abc import ABC, abstractmethod
-from argparse import Namespace
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Optional
 
@@ -22,26 +19,21 @@ from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.provenance import sha256
 from ..base.settings import setting
-from ..base.typed_values import short_repr
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
 from ..checkpoints.facts import facts_of
-from ..distributed import from_all_processes
-from ..fairseq_api import MetersDict, metrics, models
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..task import MaeLmBaseTask
 from ..vocabulary import read_vocabulary
+from .encoder_options import copy_encoder_options
 from .jackknife import JACKKNIFE_GROUPS
 from .labelled_dataset import IGNORE_INDEX
 from .labelled_files import find_file, is_test_split
+from .validation_scores import METER, Validation
 
 logger = logging.getLogger(__name__)
 
-RARE_LABEL_COUNT = 10  # examples of a label that the log points out
 SCORES_ENTRY = "scores"  # in the state of the task: {split: {metric: percent}}, and the update
-# Options of the model that are copied from the checkpoint; only effective_rank needs the last two.
-OPTIONS_OF_CHECKPOINT = [*ENCODER_OPTIONS, "share_decoder_layers", "decoder_layers"]
 
 
 @dataclass
@@ -77,16 +69,14 @@ class LabelledTask(MaeLmBaseTask, ABC):
         super().__init__(cfg, dictionary)
         self.positions = None  # see `fit_to`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
-        # In validation: the split, and {index of an example: answer} of each batch and process.
-        self.split = None
-        self.answered = []
+        self.validation = Validation(self)
 
     # What a task says of itself
 
     @classmethod
     @abstractmethod
     def defaults(cls, name, width):
-        """The `settings.Defaults` of the recipe.
+        """The `hyperparameters.Defaults` of the recipe.
 
         Args:
             name: of the folder of labelled files
@@ -109,71 +99,42 @@ class LabelledTask(MaeLmBaseTask, ABC):
     def make_dataset(self, path, split, contents):
         """The examples of a file: `labelled_dataset.LabelledDataset`."""
 
-    def output(self, model, net_input):
-        """The output of the head, in float32 or more, on which loss and answers are computed."""
+    def compute_output(self, model, net_input):
+        """The output of the head, in float32 or more, from which loss and predictions follow."""
         output, _ = model(**net_input, features_only=True, classification_head_name=self.head)
         return output.to(torch.promote_types(output.dtype, torch.float32))
 
-    def loss(self, output, target):
+    def compute_loss(self, output, target):
         """The loss, summed over all targets; the cross-entropy over classes in nats."""
         return F.cross_entropy(
             output.flatten(0, -2), target.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
         )
 
     @abstractmethod
-    def answers(self, output, sample, dataset):
+    def compute_predictions(self, output, sample, dataset):
         """What the model predicts for the examples of a batch: a list of plain values for each."""
 
     @abstractmethod
-    def scores(self, dataset, answers):
-        """The scores of answers: {metric: percent}, nan where one is undefined.
+    def compute_scores(self, dataset, predictions):
+        """The scores of predictions: {metric: percent}, nan where one is undefined.
 
-        The answers are {index of an example: what `answers` gives}.
+        Args:
+            dataset: of the split
+            predictions: {index of an example: what `compute_predictions` gives}
         """
 
     @abstractmethod
-    def prediction_file(self, dataset, answers, name):
+    def prediction_file(self, dataset, predictions, name):
         """The name and the contents of a file with the predictions for a split.
 
         Args:
             dataset: of the split
-            answers: as for `scores`, of all examples
+            predictions: as for `compute_scores`, of all examples
             name: of the folder of labelled files
         """
 
-    def report(self, dataset, answers):
+    def report(self, dataset, predictions):
         """Precision, recall and F1 of each class, as a text; None where there are no classes."""
-
-    def keep_labels(self, path, labels):
-        """Puts the labels of a training file, one for each example, into the state, in order."""
-        logger.info(f"{path}: {counted(labels)}")
-        counts = Counter(labels)
-        labels = sorted(counts)
-        few = [label for label in labels if counts[label] < RARE_LABEL_COUNT]
-        if few:
-            names = ", ".join(label[:50] for label in few[:20])
-            if len(few) > 20:
-                names += ", ..."
-            logger.warning(
-                f"{path}: found labels with fewer than {RARE_LABEL_COUNT} examples: {names}; if "
-                "these are not labels, correct the file"
-            )
-        if len(labels) < 2:
-            raise UsageError(
-                f"{path}: every label is {short_repr(labels[0])}; expected two labels or more"
-            )
-        self.state.merge_state_dict({"labels": labels})
-
-    def label_index(self, label, path, line):
-        """The index of a label; refuses one that the training set does not have."""
-        labels = self.state.labels
-        if label in labels:
-            return labels.index(label)
-        names = ", ".join(labels)[:200]
-        raise UsageError(
-            f"{path}: line {line}: the label {short_repr(label)} is not one of the training set's, "
-            f"{names}; correct it"
-        )
 
     # Files, each of which is read once
 
@@ -198,7 +159,10 @@ class LabelledTask(MaeLmBaseTask, ABC):
         if not from_checkpoint:  # from a checkpoint, the state is there already
             for split in (self.cfg.valid_subset or "").split(","):
                 check_scored(split)
-            self.take_sizes(cfg)
+            start = self.starting_checkpoint()
+            if start:
+                self.keep_pretraining_options(*start)
+                copy_encoder_options(*start, cfg)
             self.prepare_state()
             for split in ["train", "valid"]:  # a resumed run must have the same files
                 path = self.path(split, required=False)
@@ -215,38 +179,30 @@ class LabelledTask(MaeLmBaseTask, ABC):
         """Limits sequences to the positions of a model."""
         self.positions = model.max_positions()
 
-    def take_sizes(self, cfg):
-        """Takes the sizes of the encoder from the checkpoint, in place.
+    def starting_checkpoint(self):
+        """The checkpoint that the run starts from or resumes: its path and its state.
 
-        Options that say something else are refused.
+        None if there is none.
         """
         start = self.cfg.finetune_from_model
-        resumable = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
-        paths = [start] if start and os.path.isfile(start) else resumable
+        if start and os.path.isfile(start):
+            paths = [start]
+        else:
+            paths = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
         if not paths:
-            return
+            return None
         path, state, _ = first_accepted(paths, read_checkpoint)
+        return path, state
+
+    def keep_pretraining_options(self, path, state):
+        """Puts into the state how the encoder of a checkpoint was pretrained."""
         self.state.merge_state_dict(asdict(facts_of(state, path).pretraining))
-        saved = Namespace(**state["cfg"]["model"])
-        default = models.MODEL_DATACLASS_REGISTRY[cfg._name]()
-
-        def is_default(name):
-            return str(cfg[name]) == str(getattr(default, name))
-
-        given = [name for name in OPTIONS_OF_CHECKPOINT if not is_default(name)]
-        compare_configurations(saved, cfg, given, path)
-        names = list(OPTIONS_OF_CHECKPOINT)
-        if any(name.startswith(HEAD_PREFIX) for name in state["model"]):
-            names.append("classification_pooling")
-        for name in names:
-            if is_default(name):
-                cfg[name] = getattr(saved, name)
 
     def load_dataset(self, split, **kwargs):
         dataset = self.make_dataset(self.path(split), split, self.contents(split))
         self.datasets[split] = dataset
         del self._contents[split]
-        logger.info(dataset.text)
+        logger.info(dataset.summary)
         if split == "valid":
             self.check_best_metric([*dataset.metrics, "loss"])
 
@@ -264,23 +220,19 @@ class LabelledTask(MaeLmBaseTask, ABC):
             )
 
     def valid_step(self, sample, model, criterion):
-        """Computes the loss, as fairseq does, and keeps the answers of all processes."""
-        self.split = sample["split"]
-        check_scored(self.split)
+        """Computes the loss, as fairseq does, and keeps the predictions of all processes."""
+        split = sample["split"]
+        check_scored(split)
         model.eval()
         with torch.no_grad():
             loss, ntargets, logged, output = criterion.step(model, sample)
-        rows = self.answers(output, sample, self.datasets[self.split])
-        self.answered += from_all_processes(dict(zip(sample["id"].tolist(), rows)))
+        predictions = self.compute_predictions(output, sample, self.datasets[split])
+        self.validation.add(split, dict(zip(sample["id"].tolist(), predictions)))
         return loss, ntargets, logged
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
-        if self.answered:
-            metrics.log_custom(lambda: Scores(self, self.split), "_scores", self.answered)
-            for name in self.datasets[self.split].metrics:
-                metrics.log_derived(name, lambda meters, name=name: meters["_scores"].logged(name))
-            self.answered = []
+        self.validation.log()
 
     def post_validate(self, model, stats, agg):
         """Keeps the scores of a validation; fairseq calls it after the validation of each split."""
@@ -288,8 +240,8 @@ class LabelledTask(MaeLmBaseTask, ABC):
         kept = self.state.state_dict.get(SCORES_ENTRY, {})
         if kept.get("num_updates") != update:
             kept = {"num_updates": update}
-        scores = agg["_scores"]
-        self.state.merge_state_dict({SCORES_ENTRY: {**kept, scores.split: scores.values()}})
+        scores = {**kept, self.validation.split: agg[METER].scores()}
+        self.state.merge_state_dict({SCORES_ENTRY: scores})
 
 
 def layers_below_head(name, layers):
@@ -304,47 +256,9 @@ def layers_below_head(name, layers):
     return layers + 1
 
 
-def counted(labels):
-    """How often each label occurs, in words."""
-    counts = sorted(Counter(labels).items())
-    listed = ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
-    return f"{len(counts)} labels: {listed}"
-
-
 def check_scored(split):
     """Refuses to validate on a test file."""
     if is_test_split(split):
         raise UsageError(
             f"--valid-subset {split}: test files are for the finished model; the recipe scores them"
         )
-
-
-# A derived meter: the other kinds are saved with a run, and must then be of fairseq's own classes.
-class Scores(MetersDict._DerivedMeter):
-    """The scores of the answers that all processes have given to a split."""
-
-    def __init__(self, task, split):
-        super().__init__(lambda meters: len(self.answers))
-        self.task = task
-        self.split = split
-        self.answers = {}
-        self._values = None
-
-    def update(self, answered):
-        for rows in answered:
-            self.answers.update(rows)
-        self._values = None
-
-    def values(self):
-        """{metric: percent}."""
-        if not self._values:
-            dataset = self.task.datasets[self.split]
-            self._values = self.task.scores(dataset, self.answers)
-        return self._values
-
-    def logged(self, name):
-        """A score as fairseq compares it to choose the best checkpoint: 0 where it is undefined."""
-        value = self.values().get(name, math.nan)
-        if math.isnan(value):
-            return 0.0
-        return round(value, 2)

@@ -1,4 +1,4 @@
-"""Scores of answers, and reports by class.
+"""Scores of predictions, and reports by class.
 
 Scores are from 0 to 1, or from -1 to 1 for correlations; one that is not defined is nan. GLUE's are
 computed with scikit-learn and SciPy, those of tagged entities with seqeval, all of them packages of

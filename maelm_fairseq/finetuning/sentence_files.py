@@ -22,12 +22,12 @@ SENTENCE_FILES = {
 }
 
 
-class Form(NamedTuple):
-    """A kind of file, which its header shows."""
+class TableSchema(NamedTuple):
+    """The columns of a kind of table, which its header shows, and how its labels are scored."""
 
     name: str
-    texts: List[str]  # columns
-    label: str  # column
+    texts: List[str]  # the columns of the texts, one or two
+    label: str  # the column of the label
     metrics: List[str] = ["accuracy"]
 
     @property
@@ -50,17 +50,17 @@ CORRELATIONS = ["pearson", "spearman"]
 PAIR = ["sentence1", "sentence2"]
 
 
-FORMS = [
-    Form("MNLI or SNLI", PAIR, "gold_label"),
-    Form("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),
-    Form("MRPC", ["#1 String", "#2 String"], "Quality", ["accuracy", "f1"]),
-    Form("QNLI", ["question", "sentence"], "label"),
-    Form("pairs", PAIR, "label"),
-    Form("STS-B", PAIR, "score", CORRELATIONS),
-    Form("sentences", ["sentence"], "label"),
-    Form("sentences with scores", ["sentence"], "score", CORRELATIONS),
+SCHEMAS = [
+    TableSchema("MNLI or SNLI", PAIR, "gold_label"),
+    TableSchema("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),
+    TableSchema("MRPC", ["#1 String", "#2 String"], "Quality", ["accuracy", "f1"]),
+    TableSchema("QNLI", ["question", "sentence"], "label"),
+    TableSchema("pairs", PAIR, "label"),
+    TableSchema("STS-B", PAIR, "score", CORRELATIONS),
+    TableSchema("sentences", ["sentence"], "label"),
+    TableSchema("sentences with scores", ["sentence"], "score", CORRELATIONS),
 ]
-COLA = Form("CoLA", ["sentence"], "label", ["matthews"])
+COLA = TableSchema("CoLA", ["sentence"], "label", ["matthews"])
 # CoLA's files for training and validation have no header.
 COLA_COLUMNS = ["source", "label", "original label", "sentence"]
 ID_COLUMNS = ["index", "id"]  # of the ids by which GLUE's server knows test examples
@@ -76,22 +76,22 @@ class Example(NamedTuple):
 
 class Table(NamedTuple):
     path: str
-    form: Form
+    schema: TableSchema
     examples: List[Example]
     skipped: Dict[str, List[int]]  # {reason: lines}
 
     def __str__(self):
-        text = f"{self.path}: {len(self.examples):,} examples, read as {self.form.name}"
+        text = f"{self.path}: {len(self.examples):,} examples, read as {self.schema.name}"
         for reason, lines in self.skipped.items():
             text += f"; {len(lines):,} skipped, from line {lines[0]}: {reason}"
         return text
 
 
-def form_of(columns, is_test, path):
-    """The form of a file with these columns."""
-    for form in FORMS:
-        if {*form.texts} <= {*columns} and (is_test or form.label in columns):
-            return form
+def find_schema(columns, is_test, path):
+    """The schema of a file with these columns."""
+    for schema in SCHEMAS:
+        if {*schema.texts} <= {*columns} and (is_test or schema.label in columns):
+            return schema
     raise UsageError(
         f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or "
         "a header with label and sentence, or label, sentence1 and sentence2, separated by tabs, "
@@ -99,7 +99,7 @@ def form_of(columns, is_test, path):
     )
 
 
-def read_sentences(path, is_test=False, regression=False, like=None):
+def read_sentences(path, is_test=False, regression=False, training_schema=None):
     """Reads a table of sentences or pairs: fields are separated by tabs, quotes are ordinary text.
 
     Lines with another number of fields or without a usable label are skipped and counted. In a test
@@ -107,10 +107,10 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     are the same, they are secret: GLUE writes -1.
 
     Args:
-        path: of the file, whose header says which form it has; without one it is CoLA's
+        path: of the file, whose header says which schema it has; without one it is CoLA's
         is_test: whether examples may have no labels
-        regression: whether labels are numbers, whatever the form
-        like: the form of the training file, if this is another file of the same task
+        regression: whether labels are numbers, whatever the schema
+        training_schema: the schema of the training file, if this is another file of the same task
     Returns: `Table`
     Raises:
         ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one
@@ -121,18 +121,18 @@ def read_sentences(path, is_test=False, regression=False, like=None):
         raise UsageError(f"{path}: it is empty; expected a header, and an example per line")
     columns = rows[0][1]
     if not is_test and len(columns) == 4 and columns[1] in ("0", "1"):
-        form = COLA
+        schema = COLA
         columns = COLA_COLUMNS
     else:
-        form = form_of_header(columns, is_test, path, like)
+        schema = schema_of_header(columns, is_test, path, training_schema)
         rows = rows[1:]
     if regression:
-        form = form._replace(metrics=CORRELATIONS)
-    if like:
-        check_like(form, like, is_test, path)
+        schema = schema._replace(metrics=CORRELATIONS)
+    if training_schema:
+        check_schema(schema, training_schema, is_test, path)
     while rows and rows[-1][1] == [""]:
         rows.pop()
-    table = Table(path, form, [], {})
+    table = Table(path, schema, [], {})
     for line, fields in rows:
         if fields != [""] or is_test:
             add_row(table, columns, line, fields, is_test)
@@ -143,13 +143,13 @@ def read_sentences(path, is_test=False, regression=False, like=None):
     return table
 
 
-def form_of_header(columns, is_test, path, like):
-    """The form of a file with a header; a test file has that of the training file if it can."""
-    if is_test and like and {*like.texts} <= {*columns}:
-        form = like
+def schema_of_header(columns, is_test, path, training_schema):
+    """The schema of a file with a header; a test file has that of the training file if it can."""
+    if is_test and training_schema and {*training_schema.texts} <= {*columns}:
+        schema = training_schema
     else:
-        form = form_of(columns, is_test, path)
-    names = [*form.texts, form.label]
+        schema = find_schema(columns, is_test, path)
+    names = [*schema.texts, schema.label]
     if is_test:
         names += ID_COLUMNS
     for name in names:
@@ -157,16 +157,16 @@ def form_of_header(columns, is_test, path, like):
             raise UsageError(
                 f"{path}: {columns.count(name)} columns are called {name}; rename all but one"
             )
-    return form
+    return schema
 
 
-def check_like(form, like, is_test, path):
+def check_schema(schema, training_schema, is_test, path):
     """Refuses a file whose texts or labels are of another kind than those of the training file."""
-    same_texts = len(form.texts) == len(like.texts)
-    same_labels = is_test or form.is_regression == like.is_regression
+    same_texts = len(schema.texts) == len(training_schema.texts)
+    same_labels = is_test or schema.is_regression == training_schema.is_regression
     if not same_texts or not same_labels:
         raise UsageError(
-            f"{path}: {form.described()}; the training file is {like.described()}; "
+            f"{path}: {schema.described()}; the training file is {training_schema.described()}; "
             "use files of one form"
         )
 
@@ -180,15 +180,15 @@ def add_row(table, columns, line, fields, is_test):
         problem = f"{len(fields)} fields where there are {len(columns)} columns"
     else:
         values = dict(zip(columns, fields))
-        label = values.get(table.form.label, "").strip()
-        problem = problem_of_label(label, table.form)
+        label = values.get(table.schema.label, "").strip()
+        problem = problem_of_label(label, table.schema)
         if problem and is_test:
             label = None
             problem = None
     if problem is None:
         ids = [values[name] for name in ID_COLUMNS if name in values]
         identifier = ids[0] if ids else str(len(table.examples))
-        texts = tuple(values[name] for name in table.form.texts)
+        texts = tuple(values[name] for name in table.schema.texts)
         table.examples.append(Example(texts, label, identifier, line, values.get("pair")))
         return
     if is_test:
@@ -233,11 +233,11 @@ def check_ids(table):
         )
 
 
-def problem_of_label(label, form):
+def problem_of_label(label, schema):
     """Why the label of an example cannot be used, in words; None if it can."""
-    if label == NO_LABEL and form.label == "gold_label":
+    if label == NO_LABEL and schema.label == "gold_label":
         return NO_AGREEMENT
-    if form.is_regression and not is_number(label):
+    if schema.is_regression and not is_number(label):
         return f"the label is {label!r}, expected a number under 1e30"
     if not label:
         return "the label is ''"

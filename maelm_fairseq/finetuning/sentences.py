@@ -15,13 +15,14 @@ from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
-from .labelled_task import LabelledTask, LabelledTaskConfig, counted
+from .labelled_task import LabelledTask, LabelledTaskConfig
+from .labels import classes_of_training, counted, index_of_label
 from .metrics import compute_scores, report_of_classes
-from .sentence_files import SENTENCE_FILES, Form, are_values, read_sentences
+from .sentence_files import SENTENCE_FILES, TableSchema, are_values, read_sentences
 
 logger = logging.getLogger(__name__)
 
-# The index of a label of a test file that the training file does not have: no answer is right.
+# The index of a label of a test file that the training file does not have: no prediction is right.
 UNKNOWN_LABEL = -1
 
 
@@ -30,12 +31,35 @@ class SentencesConfig(LabelledTaskConfig):
     regression: bool = setting(False, "labels are numbers, as the header `score` says, too")
 
 
+class SentenceDataset(LabelledDataset):
+    """Sentences or pairs, each a sequence of tokens.
+
+    Args:
+        examples: list of `sentence_files.Example`
+        common: arguments of `LabelledDataset`
+
+    Attributes:
+        ids: the id of each example in a file of predictions
+        labels: the label of each example, a text; None where it has none
+    """
+
+    def __init__(self, examples, **common):
+        super().__init__(**common)
+        self.ids = [example.id for example in examples]
+        self.labels = [example.label for example in examples]
+
+    def labelled_examples(self):
+        """The indices of the examples that have labels, in order."""
+        return [index for index, label in enumerate(self.labels) if label is not None]
+
+
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
 class SentencesTask(LabelledTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of `sentence_files.read_sentences`.
 
     Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation
-    of the training file's numbers, in whose units the head is trained; `form` of the training file.
+    of the training file's numbers, in whose units the head is trained; `form`, the schema of the
+    training file.
     """
 
     recipe_help = "--regression if a column `label` has numbers to predict"
@@ -53,20 +77,21 @@ class SentencesTask(LabelledTask):
     def read(self, path, split):
         if split == "train":
             return read_sentences(path, regression=self.cfg.regression)
-        form = Form(*self.state.form)
-        return read_sentences(path, is_test_split(split), form.is_regression, form)
+        schema = TableSchema(*self.state.form)
+        return read_sentences(path, is_test_split(split), schema.is_regression, schema)
 
     def prepare(self, path, table):
-        self.state.merge_state_dict({"labels": None, "form": list(table.form)})
-        if table.form.is_regression:
+        self.state.merge_state_dict({"labels": None, "form": list(table.schema)})
+        if table.schema.is_regression:
             values = [float(example.label) for example in table.examples]
             largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
             mean = np.mean(values)
             std = np.std(np.divide(values, largest)) * largest
             self.state.merge_state_dict({STANDARDISED: [float(mean), float(std) or 1.0]})
             return
-        self.keep_labels(path, [example.label for example in table.examples])
-        if are_values(self.state.labels):
+        classes = classes_of_training(path, [example.label for example in table.examples])
+        self.state.merge_state_dict({"labels": classes})
+        if are_values(classes):
             logger.warning(
                 f"{path}: all labels are numbers: to predict values instead of classes, "
                 "add --regression"
@@ -79,26 +104,20 @@ class SentencesTask(LabelledTask):
         columns = zip(*(example.texts for example in table.examples))
         encoded = [self.tokenizer.encode_all(texts) for texts in columns]
         joined = [sequence(parts, self.positions) for parts in zip(*encoded)]
-        text = str(table)
+        summary = str(table)
         cut = sum(count > 0 for _, count in joined)
         if cut:
-            text += f"; {cut:,} cut to {self.positions} tokens"
-        targets = [[self.target(example, path, split)] for example in table.examples]
-        labels = [example.label for example in table.examples]
-        scored = [label for label in labels if label is not None]
-        text += self.labels_text(scored, split)
-        metrics = []
-        if scored:
-            metrics = table.form.metrics_of(self.state.labels or [])
-        return LabelledDataset(
-            self,
-            split,
-            [tokens for tokens, _ in joined],
-            targets,
-            text,
-            metrics,
-            ids=[example.id for example in table.examples],
-            labels=labels,
+            summary += f"; {cut:,} cut to {self.positions} tokens"
+        labels = [example.label for example in table.examples if example.label is not None]
+        summary += self.labels_text(labels, split)
+        return SentenceDataset(
+            table.examples,
+            task=self,
+            split=split,
+            sequences=[tokens for tokens, _ in joined],
+            targets=[[self.target(example, path, split)] for example in table.examples],
+            summary=summary,
+            metrics=table.schema.metrics_of(self.state.labels or []) if labels else [],
         )
 
     def labels_text(self, labels, split):
@@ -124,51 +143,47 @@ class SentencesTask(LabelledTask):
             return 0
         if is_test_split(split) and example.label not in self.state.labels:
             return UNKNOWN_LABEL
-        return self.label_index(example.label, path, example.line)
+        return index_of_label(example.label, self.state.labels, path, example.line)
 
-    def loss(self, output, target):
+    def compute_loss(self, output, target):
         if self.state.labels is None:
             mean, std = label_scale(self.state.state_dict)
             standardised = (target - mean) / std
             return F.mse_loss(output, standardised.to(output.dtype), reduction="sum")
-        return super().loss(output, target)
+        return super().compute_loss(output, target)
 
-    def answers(self, output, sample, dataset):
-        """The logits of each class, or the value."""
+    def compute_predictions(self, output, sample, dataset):
+        """A list for each example: the logits of all classes, or only the value."""
         if self.state.labels is None:
             mean, std = label_scale(self.state.state_dict)
             output = output.double() * std + mean
         return output.tolist()
 
-    def labelled_examples(self, dataset):
-        """The indices of the examples that have labels, in order."""
-        return [index for index, label in enumerate(dataset.labels) if label is not None]
-
-    def scores(self, dataset, answers):
-        scored = [i for i in self.labelled_examples(dataset) if i in answers]
+    def compute_scores(self, dataset, predictions):
+        scored = [i for i in dataset.labelled_examples() if i in predictions]
         targets = np.array([dataset.targets[i][0] for i in scored])
-        predicted = self.predicted(answers[i] for i in scored)
+        predicted = self.predicted_targets(predictions[i] for i in scored)
         return compute_scores(dataset.metrics, targets, predicted)
 
-    def predicted(self, answers):
-        """The values, or the indices of the most probable classes, (n,), of n answers."""
-        outputs = np.array(list(answers)).reshape(-1, len(self.state.labels or [None]))
+    def predicted_targets(self, predictions):
+        """The values, or the indices of the most probable classes, (n,), of n predictions."""
+        predictions = np.array(list(predictions)).reshape(-1, len(self.state.labels or [None]))
         if self.state.labels is None:
-            return outputs[:, 0]
-        return outputs.argmax(1)
+            return predictions[:, 0]
+        return predictions.argmax(1)
 
-    def report(self, dataset, answers):
+    def report(self, dataset, predictions):
         if self.state.labels is None:
             return None
-        scored = [i for i in self.labelled_examples(dataset) if i in answers]
-        indices = self.predicted(answers[i] for i in scored)
+        scored = [i for i in dataset.labelled_examples() if i in predictions]
+        indices = self.predicted_targets(predictions[i] for i in scored)
         predicted = [self.state.labels[index] for index in indices]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
 
-    def prediction_file(self, dataset, answers, name):
+    def prediction_file(self, dataset, predictions, name):
         """A table with the label or the value of each example; see `glue.prediction_table`."""
         indices = range(len(dataset))
-        predicted = self.predicted(answers[i] for i in indices).tolist()
+        predicted = self.predicted_targets(predictions[i] for i in indices).tolist()
         if self.state.labels:
             predicted = [self.state.labels[index] for index in predicted]
         text = glue.prediction_table(zip(dataset.ids, predicted), name)

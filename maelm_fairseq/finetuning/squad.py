@@ -9,11 +9,11 @@ import numpy as np
 from ..base.errors import UsageError
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
+from .hyperparameters import Hyperparameters, defaults
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
-from .settings import Settings, defaults
 from .squad_files import SQUAD_FILES, read_questions
 from .squad_metrics import exact_and_f1
 from .windows import (
@@ -60,9 +60,41 @@ def left_out_text(left_out, split):
     """What the log says about questions, a list of ids, whose answer is not at its place."""
     if not left_out:
         return ""
-    where = "left out" if split == "train" else "kept, and no window has their place"
-    count = f"{len(left_out):,} whose answer is not where it says"
-    return f"; {count}: {where}; such as {left_out[0]}"
+    # The scores compare texts, so that they do not need a place.
+    kept = "kept, scored by the text, in the loss as without an answer"
+    fate = "left out" if split == "train" else kept
+    return f"; {len(left_out):,} whose answer_start does not match: {fate}; such as {left_out[0]}"
+
+
+def metrics_of(questions, split):
+    """The names of the scores of a split; none for a test file without answers."""
+    kinds = {bool(question.answers) for question in questions}
+    if is_test_split(split) and kinds == {False}:
+        return []
+    if len(kinds) == 2:
+        return ["f1", "exact", "HasAns_f1", "NoAns_f1"]
+    return ["f1", "exact"]
+
+
+class SquadDataset(LabelledDataset):
+    """Questions on contexts, each read in windows, which are the sequences of tokens.
+
+    Args:
+        questions: list of `squad_files.Question`
+        contexts: {context: its `windows.Pieces`}
+        windows: the `windows.Window` of each sequence
+        owners: the index of the question of each window
+        common: arguments of `LabelledDataset`
+
+    All but the last are attributes.
+    """
+
+    def __init__(self, questions, contexts, windows, owners, **common):
+        super().__init__(**common)
+        self.questions = questions
+        self.contexts = contexts
+        self.windows = windows
+        self.owners = owners
 
 
 @register_task("squad", dataclass=LabelledTaskConfig)
@@ -81,7 +113,7 @@ class SquadTask(LabelledTask):
     @classmethod
     def defaults(cls, name, width):
         """BERT's settings; as for `LabelledTask.defaults`."""
-        return defaults(Settings(32, 3e-5, 1 / 10, 3), [2, 3], width)
+        return defaults(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
 
     def make_head(self, model):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
@@ -95,7 +127,6 @@ class SquadTask(LabelledTask):
 
     def make_dataset(self, path, split, questions):
         sizes = WindowSizes(self.positions)
-        tokens = []
         targets = []
         windows = []
         owners = []  # the index of the question of each window
@@ -115,24 +146,28 @@ class SquadTask(LabelledTask):
                     continue
             cut += len(question_tokens) > sizes.max_question
             for window in sizes.windows(question_tokens, context.tokens):
-                tokens.append(window.tokens)
                 targets.append(target_of(span, window))
                 windows.append(window)
                 owners.append(index)
-        if not tokens:
+        if not windows:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
-        text = f"{path}: {len(questions):,} questions, {len(tokens):,} windows"
-        text += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
-        kinds = {bool(question.answers) for question in questions}
-        names = ["f1", "exact"]
-        if len(kinds) == 2:
-            names += ["HasAns_f1", "NoAns_f1"]
+        metrics = metrics_of(questions, split)
+        summary = f"{path}: {len(questions):,} questions, {len(windows):,} windows"
+        summary += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
         if is_test_split(split):
-            if kinds == {False}:
-                names = []
-            text += "; it has answers, and is scored in the end" if names else "; no answers"
-        more = dict(questions=questions, windows=windows, owners=owners, contexts=contexts)
-        return LabelledDataset(self, split, tokens, targets, text, names, **more)
+            summary += "; it has answers, and is scored in the end" if metrics else "; no answers"
+        return SquadDataset(
+            questions,
+            contexts,
+            windows,
+            owners,
+            task=self,
+            split=split,
+            sequences=[window.tokens for window in windows],
+            targets=targets,
+            summary=summary,
+            metrics=metrics,
+        )
 
     def sizes_text(self, sizes, cut):
         """What the log says about sizes of windows, and how many questions are cut."""
@@ -143,14 +178,14 @@ class SquadTask(LabelledTask):
             text += f"; {cut:,} questions cut to {sizes.max_question} tokens"
         return text
 
-    def output(self, model, net_input):
+    def compute_output(self, model, net_input):
         """The `windows.log_probabilities` of start and end."""
-        return log_probabilities(super().output(model, net_input), net_input["src_tokens"])
+        return log_probabilities(super().compute_output(model, net_input), net_input["src_tokens"])
 
-    def loss(self, output, target):
+    def compute_loss(self, output, target):
         return -output.gather(1, target[:, None]).sum()
 
-    def answers(self, output, sample, dataset):
+    def compute_predictions(self, output, sample, dataset):
         """The best answer in a window: `windows.Candidate`."""
         rows = []
         for index, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
@@ -160,13 +195,13 @@ class SquadTask(LabelledTask):
             rows.append(best_in_window(scores[: len(window.tokens)], window, pieces))
         return rows
 
-    def texts(self, dataset, answers):
+    def answer_texts(self, dataset, predictions):
         """The answers to questions: {index of the question: text}.
 
         A text is empty where it is more probable that there is no answer.
         """
         candidates = {}
-        for index, candidate in answers.items():
+        for index, candidate in predictions.items():
             candidates.setdefault(dataset.owners[index], []).append(Candidate(*candidate))
         texts = {}
         for i in sorted(candidates):
@@ -177,9 +212,9 @@ class SquadTask(LabelledTask):
                 texts[i] = dataset.questions[i].context[best.begin : best.end]
         return texts
 
-    def scores(self, dataset, answers):
+    def compute_scores(self, dataset, predictions):
         values = collections.defaultdict(list)
-        for i, text in self.texts(dataset, answers).items():
+        for i, text in self.answer_texts(dataset, predictions).items():
             correct = [answer.text for answer in dataset.questions[i].answers]
             exact, f1 = exact_and_f1(text, correct)
             for group in ("", "HasAns_" if correct else "NoAns_"):
@@ -187,10 +222,10 @@ class SquadTask(LabelledTask):
                 values[f"{group}f1"].append(f1)
         return {name: 100 * float(np.mean(values[name] or math.nan)) for name in dataset.metrics}
 
-    def prediction_file(self, dataset, answers, name):
+    def prediction_file(self, dataset, predictions, name):
         """JSON, as SQuAD's official scorer reads it: {id of the question: text}."""
         texts = {}
-        for index, text in self.texts(dataset, answers).items():
+        for index, text in self.answer_texts(dataset, predictions).items():
             texts[dataset.questions[index].id] = text
         contents = json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
         return f"{name}.{dataset.split}.json", contents

@@ -10,12 +10,13 @@ from ..base.settings import setting
 from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
+from .hyperparameters import Hyperparameters, defaults
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import IGNORE_INDEX, LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
+from .labels import classes_of_training, index_of_label
 from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
-from .settings import Settings, defaults
 from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, read_tagged
 
 
@@ -24,6 +25,23 @@ class TaggingConfig(LabelledTaskConfig):
     conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(
         CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags"
     )
+
+
+class TaggedDataset(LabelledDataset):
+    """Sentences of words; those that are too long for the model are several sequences of tokens.
+
+    Args:
+        sentences: list of `tagged_files.Sentence`
+        sentence_of: the index of the sentence of each sequence
+        common: arguments of `LabelledDataset`
+
+    `sentences` and `sentence_of` are attributes.
+    """
+
+    def __init__(self, sentences, sentence_of, **common):
+        super().__init__(**common)
+        self.sentences = sentences
+        self.sentence_of = sentence_of
 
 
 @register_task("mae_lm_tokens", dataclass=TaggingConfig)
@@ -42,13 +60,14 @@ class TaggingTask(LabelledTask):
     @classmethod
     def defaults(cls, name, width):
         """BERT's settings, apart from the epochs; as for `LabelledTask.defaults`."""
-        return defaults(Settings(32, 3e-5, 1 / 10, 5), [2, 3, 5, 10], width)
+        return defaults(Hyperparameters(32, 3e-5, 1 / 10, 5), [2, 3, 5, 10], width)
 
     def read(self, path, split):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
     def prepare(self, path, sentences):
-        self.keep_labels(path, flat(sentence.tags for sentence in sentences))
+        tags = flat(sentence.tags for sentence in sentences)
+        self.state.merge_state_dict({"labels": classes_of_training(path, tags)})
 
     def make_head(self, model):
         cfg = model.cfg
@@ -58,7 +77,7 @@ class TaggingTask(LabelledTask):
         model.register_head(self.head, head)
 
     def make_dataset(self, path, split, sentences):
-        tokens = []
+        sequences = []
         targets = []
         sentence_of = []  # the index of the sentence of each sequence of tokens
         if is_test_split(split) and not self.has_tags(sentences):
@@ -69,31 +88,49 @@ class TaggingTask(LabelledTask):
                 target = np.full(len(joined), IGNORE_INDEX)
                 target[starts] = labels[: len(starts)]
                 labels = labels[len(starts) :]
-                tokens.append(joined)
+                sequences.append(joined)
                 targets.append(target)
                 sentence_of.append(i)
-        words = sum(len(sentence.words) for sentence in sentences)
-        text = f"{path}: {len(sentences):,} sentences of {words:,} words"
-        more_parts = len(tokens) - len(sentences)
-        if more_parts:
-            text += f"; sentences of more than {self.positions} tokens are split"
-            text += f", into {more_parts:,} more parts"
-        names = ["accuracy"]
-        if self.has_entities():
-            names = ["f1", "precision", "recall", "accuracy"]
+        metrics = self.metrics_of(sentences, split)
+        summary = f"{path}: {self.summary_of(sentences, len(sequences))}"
         if is_test_split(split):
-            if not sentences[0].tags:
-                names = []
-            text += "; it has tags, and is scored in the end" if names else "; no tags"
-        more = dict(sentence_of=sentence_of, sentences=sentences)
-        return LabelledDataset(self, split, tokens, targets, text, names, **more)
+            summary += "; it has tags, and is scored in the end" if metrics else "; no tags"
+        return TaggedDataset(
+            sentences,
+            sentence_of,
+            task=self,
+            split=split,
+            sequences=sequences,
+            targets=targets,
+            summary=summary,
+            metrics=metrics,
+        )
+
+    def summary_of(self, sentences, parts):
+        """What the log says about sentences, which became so many sequences of tokens."""
+        words = sum(len(sentence.words) for sentence in sentences)
+        summary = f"{len(sentences):,} sentences of {words:,} words"
+        more_parts = parts - len(sentences)
+        if more_parts:
+            summary += f"; sentences of more than {self.positions} tokens are split"
+            summary += f", into {more_parts:,} more parts"
+        return summary
+
+    def metrics_of(self, sentences, split):
+        """The names of the scores of a split; none for a test file without tags."""
+        if is_test_split(split) and not sentences[0].tags:
+            return []
+        if self.has_entities():
+            return ["f1", "precision", "recall", "accuracy"]
+        return ["accuracy"]
 
     def labels_of(self, sentence, path, split):
         """The indices of the labels of the words of a sentence; 0 in a test file."""
         if is_test_split(split):
             return [0] * len(sentence.words)
         tagged_lines = zip(sentence.tags, sentence.lines)
-        return [self.label_index(tag, path, line) for tag, line in tagged_lines]
+        classes = self.state.labels
+        return [index_of_label(tag, classes, path, line) for tag, line in tagged_lines]
 
     def has_entities(self):
         """Whether labels are of entities, as B-PER and I-PER."""
@@ -104,14 +141,14 @@ class TaggingTask(LabelledTask):
         tags = flat(sentence.tags for sentence in sentences)
         return 2 * sum(tag in self.state.labels for tag in tags) > len(tags)
 
-    def answers(self, output, sample, dataset):
+    def compute_predictions(self, output, sample, dataset):
         """The index of the label of each word in a part of a sentence."""
         best = output.argmax(-1).cpu().numpy()
         is_first_token = sample["target"].cpu().numpy() != IGNORE_INDEX
         return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
 
-    def scores(self, dataset, answers):
-        tagged = list(self.tagged(dataset, answers))
+    def compute_scores(self, dataset, predictions):
+        tagged = list(self.tagged(dataset, predictions))
         if not tagged:  # in a batch of parts of sentences
             return dict.fromkeys(dataset.metrics, math.nan)
         targets = [sentence.tags for sentence, _ in tagged]
@@ -121,25 +158,25 @@ class TaggingTask(LabelledTask):
             values.update(entities(targets, predicted))
         return {name: 100 * value for name, value in values.items()}
 
-    def report(self, dataset, answers):
-        tagged = list(self.tagged(dataset, answers))
+    def report(self, dataset, predictions):
+        tagged = list(self.tagged(dataset, predictions))
         targets = [sentence.tags for sentence, _ in tagged]
         predicted = [tags for _, tags in tagged]
         if self.has_entities():
             return report_of_entities(targets, predicted)
         return report_of_classes(flat(targets), flat(predicted))
 
-    def tagged(self, dataset, answers):
-        """Yields each completely answered sentence: `tagged_files.Sentence`, predicted tags."""
-        for i, parts in itertools.groupby(sorted(answers), key=dataset.sentence_of.__getitem__):
-            indices = flat(answers[part] for part in parts)
+    def tagged(self, dataset, predictions):
+        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""
+        for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
+            indices = flat(predictions[part] for part in parts)
             if len(indices) == len(dataset.sentences[i].words):
                 yield dataset.sentences[i], [self.state.labels[index] for index in indices]
 
-    def prediction_file(self, dataset, answers, name):
+    def prediction_file(self, dataset, predictions, name):
         """A word and its tag a line, and an empty line after each sentence."""
         lines = []
-        for sentence, tags in self.tagged(dataset, answers):
+        for sentence, tags in self.tagged(dataset, predictions):
             lines += [f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags)]
             lines.append("\n")
         return f"{name}.txt", "".join(lines)

@@ -91,7 +91,7 @@ class Measurement:
             dataset = self.task.datasets[split]
             if split != "train" and dataset.metrics:
                 expected_scores.update(itertools.product(predictors, [name], dataset.metrics))
-                expected_sizes[name] = len(self.task.labelled_examples(dataset))
+                expected_sizes[name] = len(dataset.labelled_examples())
         scores = {(score.predictor, score.file, score.metric) for score in baselines.scores}
         sizes = {name: len(outputs) for name, outputs in baselines.outputs.items()}
         is_whole = scores == expected_scores and sizes == expected_sizes
@@ -146,7 +146,7 @@ class Measurement:
         answers = {}
         for name, outputs in found.outputs.items():
             split = self.split_of_file[name]
-            indices = self.task.labelled_examples(self.task.datasets[split])
+            indices = self.task.datasets[split].labelled_examples()
             answers[split] = dict(zip(indices, outputs))
         return answers
 

@@ -13,9 +13,9 @@ from ..base.errors import UsageError
 from ..base.settings import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
-from ..finetuning.labelled_task import OPTIONS_OF_CHECKPOINT
-from ..finetuning.settings import Settings
-from ..training.option_checks import check_run_options
+from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
+from ..finetuning.hyperparameters import Hyperparameters
+from ..training.option_checks import check_option_checks
 from .fairseq_args import parsed, refuse_own, refuse_stray_value
 
 BF16 = "--bf16-autocast"
@@ -113,7 +113,7 @@ def _add_options(parser):
 
 
 def _add_settings(parser):
-    defaults = "the defaults are in maelm_fairseq/finetuning/settings.py and glue.py"
+    defaults = "the defaults are in maelm_fairseq/finetuning/hyperparameters.py and glue.py"
     group = parser.add_argument_group("settings", defaults)
     # With "store" a later one replaces an earlier one, as fairseq's options do.
     add = partial(group.add_argument, action="store", nargs="+")
@@ -138,32 +138,32 @@ def epilog(task_class):
 
 
 def combinations(args, defaults):
-    """The settings to run, or to search: list of `Settings`.
+    """The settings to run, or to search: list of `Hyperparameters`.
 
     Of each setting the values given, else with --search those of the search space, else the
     default.
 
     Args:
         args: of `parse`
-        defaults: `finetuning.settings.Defaults`
+        defaults: `finetuning.hyperparameters.Defaults`
     Raises:
         UsageError: several values are given without --search
     """
     values = []
-    for field in Settings._fields:
+    for field in Hyperparameters._fields:
         candidates = getattr(args, field)
         if candidates is None:
             if args.search:
                 candidates = getattr(defaults.searched, field)
             else:
-                candidates = [getattr(defaults.settings, field)]
+                candidates = [getattr(defaults.hyperparameters, field)]
         elif len(candidates) > 1 and not args.search:
             given = " ".join(map(str, candidates))
             raise UsageError(
                 f"{option(field)} {given}: give one value, or add --search to try them all"
             )
         values.append(list(dict.fromkeys(candidates)))
-    return [Settings(*combination) for combination in itertools.product(*values)]
+    return [Hyperparameters(*combination) for combination in itertools.product(*values)]
 
 
 class Command:
@@ -189,7 +189,7 @@ class Command:
         """The command of a run.
 
         Args:
-            settings: `finetuning.settings.Settings`
+            settings: `finetuning.hyperparameters.Hyperparameters`
             seed: of the run
             updates: how many it makes
             save_dir: its folder

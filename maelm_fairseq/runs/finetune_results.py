@@ -86,9 +86,9 @@ def format_score(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
-def scores_of_examples(task, dataset, answers, indices):
-    """The scores of some of the answers, by the indices of their examples."""
-    return task.scores(dataset, {index: answers[index] for index in indices})
+def scores_of_examples(task, dataset, predictions, indices):
+    """The scores of the predictions for some examples, by their indices: {metric: percent}."""
+    return task.compute_scores(dataset, {index: predictions[index] for index in indices})
 
 
 def ranked(scores, metric=None):

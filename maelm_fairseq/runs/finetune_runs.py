@@ -18,7 +18,7 @@ from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
 from ..finetuning.labelled_files import is_test_split
 from ..finetuning.labelled_task import SCORES_ENTRY
-from ..finetuning.prediction import make_task
+from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
 from .show_progress import Progress, validations

@@ -1,12 +1,12 @@
-"""The settings with which the recipes fine-tune: defaults, and what a search tries."""
+"""The hyperparameters with which the recipes fine-tune: defaults, and what a search tries."""
 
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Optional
 
 
-class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
-    """The settings that a search varies."""
+class Hyperparameters(namedtuple("Hyperparameters", "batch_size lr warmup_ratio epochs")):
+    """What a search varies."""
 
     def __str__(self):
         return "batch{}-lr{}-warmup{}-epochs{}".format(*self)
@@ -16,8 +16,8 @@ class Settings(namedtuple("Settings", "batch_size lr warmup_ratio epochs")):
 class Defaults:
     """What a recipe does unless its options say something else."""
 
-    settings: Settings
-    searched: Settings  # of lists: the values that --search tries
+    hyperparameters: Hyperparameters
+    searched: Hyperparameters  # of lists: the values that --search tries
     layer_decay: Optional[float] = None  # --lr-layer-decay; None for one rate
 
 
@@ -50,23 +50,25 @@ def searched_rates(width):
     return [for_width(lr, width) for lr in rates]
 
 
-def defaults(settings, epochs, width):
+def defaults(hyperparameters, epochs, width):
     """The `Defaults` of a task for an encoder of a width.
 
     Args:
-        settings: those of an encoder of width 768 or more
+        hyperparameters: those of an encoder of width 768 or more
         epochs: that a search tries
         width: of the encoder
     """
-    settings = settings._replace(lr=for_width(settings.lr, width))
-    return Defaults(settings, Settings(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs))
+    hyperparameters = hyperparameters._replace(lr=for_width(hyperparameters.lr, width))
+    searched = Hyperparameters(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs)
+    return Defaults(hyperparameters, searched)
 
 
-def small_encoder_defaults(settings, width):
+def small_encoder_defaults(hyperparameters, width):
     """The `Defaults` for an encoder of less than BASE_WIDTH on files that are not very large.
 
     Small encoders need few batch sizes, many epochs. Arguments as for `defaults`.
     """
-    settings = settings._replace(lr=for_width(settings.lr, width), epochs=SMALL_EPOCHS)
-    searched = Settings([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
-    return Defaults(settings, searched, SMALL_LAYER_DECAY)
+    lr = for_width(hyperparameters.lr, width)
+    hyperparameters = hyperparameters._replace(lr=lr, epochs=SMALL_EPOCHS)
+    searched = Hyperparameters([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
+    return Defaults(hyperparameters, searched, SMALL_LAYER_DECAY)

@@ -1,0 +1,66 @@
+"""Tasks and fine-tuned models outside fairseq's commands."""
+
+from dataclasses import fields
+
+import torch
+
+from ..base.errors import UsageError
+from ..checkpoints.building import build_model, read_checkpoint
+from ..checkpoints.sections import our_options
+from ..fairseq_api import tasks
+from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
+from .labelled_task import LabelledTask
+
+
+def task_class_of(name):
+    """The `LabelledTask` of a name; None if there is none."""
+    task_class = tasks.TASK_REGISTRY.get(name)
+    if task_class is None or not issubclass(task_class, LabelledTask):
+        return None
+    return task_class
+
+
+def make_task(name, **options):
+    """A task outside fairseq's commands.
+
+    Options that it would take from those of a run are None, except for the seed.
+    """
+    config_class = tasks.TASK_DATACLASS_REGISTRY[name]
+    options_of_run = {}
+    for field in fields(config_class):
+        if str(field.default).startswith("${"):
+            options_of_run[field.name] = None
+    cfg = config_class(**{**options_of_run, "seed": 1, **options})
+    return tasks.TASK_REGISTRY[name].setup_task(cfg)
+
+
+def load_task(checkpoint_file, **options):
+    """The task of a fine-tuned checkpoint, and its model, outside fairseq's commands.
+
+    `options` replace those in the checkpoint.
+
+    Returns: `LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Raises:
+        FileNotFoundError: there is no such file
+        ValueError: it is not a checkpoint of such a task
+    """
+    state = read_checkpoint(checkpoint_file)
+    saved = our_options("task", state["cfg"].get("task"), checkpoint_file)
+    saved = saved or {"_name": None}
+    name = saved.pop("_name")
+    if task_class_of(name) is None:
+        raise UsageError(
+            f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled "
+            "files"
+        )
+    task = make_task(name, **{**saved, **options})
+    task.load_state_dict(state["task_state"])
+    missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
+    if missing:
+        raise UsageError(
+            f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; "
+            "use another checkpoint"
+        )
+    model = build_model(state, task.dictionary, checkpoint_file)
+    task.fit_to(model)
+    return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
