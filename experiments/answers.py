@@ -28,8 +28,8 @@ def answers_of_encoder(checkpoint, folder, data):
     task, model = load_task(str(checkpoint), labelled=str(folder), data=str(data))
     outputs = []
     for split in SPLITS:
-        answers = predict_split(task, model, split)
-        outputs += [answers[index] for index in sorted(answers)]
+        predictions = predict_split(task, model, split)
+        outputs += [predictions[index] for index in sorted(predictions)]
     return np.array(outputs, np.float32).reshape(len(outputs), -1)
 
 

@@ -11,11 +11,11 @@ import torch
 
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Counts, vote
+from maelm_fairseq.evaluation.bag_of_words import Counts, predict_margins
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, answer, spread, together
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, argmax_or_value, spread, together
 from maelm_fairseq.vocabulary import read_vocabulary
 
 FINE_TUNED = "fine-tuned"
@@ -60,14 +60,17 @@ class FewLabels:
         rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
         one, other = [self.fine_tuned(rows, rest, settings, repeat) for settings in SETTINGS]
         encoder = both(one, other)
-        bag_of_words = vote(self.counts, task.targets, rows, rest)
+        bag_of_words = predict_margins(self.counts, task.targets, rows, rest)
         votes = {
             FINE_TUNED: encoder,
             BAG_OF_WORDS: bag_of_words,
             TOGETHER: both(encoder, bag_of_words),
         }
         targets = task.targets[rest]
-        return {name: score_of_answers(answer(outputs), targets) for name, outputs in votes.items()}
+        scores = {}
+        for name, outputs in votes.items():
+            scores[name] = score_of_answers(argmax_or_value(outputs), targets)
+        return scores
 
     def fine_tuned(self, rows, rest, settings, seed):
         """What an encoder that is fine-tuned on the examples `rows` outputs for those in `rest`."""

@@ -158,7 +158,7 @@ def bag_of_words_rows(run):
     """
     for task in NATURAL:
         labelled = bag_of_words.Labelled(run / "labelled" / task)
-        outputs = bag_of_words.baseline_outputs(labelled)
+        outputs = bag_of_words.baseline_predictions(labelled)
         for score in bag_of_words.scores_of_labelled(labelled, outputs):
             if score.file == "dev.tsv":
                 value = round(score.value, 4)

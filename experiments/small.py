@@ -32,10 +32,10 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_outputs
+from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_predictions
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer, spread, together
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, argmax_or_value, spread, together
 from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, write_records
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
@@ -169,12 +169,12 @@ def task_answers(name, folder):
         labelled = Labelled(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
         encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
-        bag_of_words = baseline_outputs(labelled)[BAG_OF_WORDS]
+        bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         spreads = spread(encoder[dev]), spread(bag_of_words[dev])
-        arrays[f"{task}/{ENCODER_ALONE}"] = compact(answer(encoder), np.float32)
+        arrays[f"{task}/{ENCODER_ALONE}"] = compact(argmax_or_value(encoder), np.float32)
         votes = together(encoder, bag_of_words, spreads)
-        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(answer(votes), np.float32)
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(argmax_or_value(votes), np.float32)
     return arrays
 
 
@@ -274,8 +274,8 @@ def measure_baselines(folder, pairs):
 def task_baselines(task, folder, vectors):
     """What is known of a task's examples without an encoder: {name: (n,)}."""
     labelled = Labelled(folder / "labelled" / task)
-    baselines = baseline_outputs(labelled)
-    arrays = {predictor: answer(outputs) for predictor, outputs in baselines.items()}
+    baselines = baseline_predictions(labelled)
+    arrays = {predictor: argmax_or_value(outputs) for predictor, outputs in baselines.items()}
     arrays[WORD_VECTORS] = answers_of_word_vectors(labelled, vectors, folder / "data")
     arrays[TARGETS] = labelled.targets[labelled.rest]
     arrays[OF_DEV] = is_of_dev(labelled)

@@ -41,7 +41,7 @@ from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts
 from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
 from maelm_fairseq.evaluation.report import markdown
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, answer
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, argmax_or_value
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.metrics import compute_scores
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
@@ -150,7 +150,8 @@ def measure_settings(name, folder, seed):
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
         train_classifier(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
-        value = score_of_part(answer(predict_outputs(model, trial.examples, trial.scored)), trial)
+        outputs = predict_outputs(model, trial.examples, trial.scored)
+        value = score_of_part(argmax_or_value(outputs), trial)
         rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
         write_trials(path, rows)
         tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")

@@ -193,7 +193,7 @@ def main():
     log = work / "adapt.log"
 
     def execute(program, *command):
-        status = jobs.run([program, *command], log, show=show_measurements)
+        status = jobs.execute([program, *command], log, show=show_measurements)
         if status:
             sys.exit(status)
 

@@ -22,7 +22,7 @@ from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
 from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
-from maelm_fairseq.runs.finetune_baselines import Measurement
+from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
@@ -36,7 +36,7 @@ from maelm_fairseq.runs.finetune_results import (
     still_rises,
     write_table,
 )
-from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, Runs
+from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
 
 MIN_BAG_SECONDS = 60  # seconds that the bag of words may always take
@@ -48,15 +48,15 @@ SCRIPTS = {
 }
 
 
-def begin(task_name, words):
-    """Checks options and files; returns the `Runs`, and the settings to run or to search.
+def begin(task_name, argv):
+    """Checks options and files; returns the `FineTuningRuns`, and the settings to run or to search.
 
     Args:
         task_name: fairseq's name of the task
-        words: the arguments of the recipe
+        argv: the arguments of the recipe
     """
     task_class = task_class_of(task_name)
-    args, fairseq_args = parse(task_class, words, SCRIPTS[task_name], __doc__)
+    args, fairseq_args = parse(task_class, argv, SCRIPTS[task_name], __doc__)
     command = Command(task_name, task_class, args, fairseq_args)
     if command.name == TABLE:
         fix = "rename it, as the table of results has that name"
@@ -64,7 +64,7 @@ def begin(task_name, words):
     read_table(args.save_dir)
     settings = combinations(args, command.defaults)
     cfg = command.configuration(settings[0])
-    return Runs(command, cfg, Jobs(args.jobs)), settings
+    return FineTuningRuns(command, cfg, Jobs(args.jobs)), settings
 
 
 def finetune(runs, settings):
@@ -77,10 +77,10 @@ def finetune(runs, settings):
     seeds = range(1, args.seeds + 1)
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.ranked(records)[0]]
-    results, answers = report_best(runs, chosen, best, records)
+    results, predictions = report_best(runs, chosen, best, records)
     if runs.task.has_bag_of_words:
-        training = sum(record.seconds for record in records)
-        results += baselines(runs, results, answers, limit=max(MIN_BAG_SECONDS, training))
+        limit = max(MIN_BAG_SECONDS, sum(record.seconds for record in records))
+        results = with_baselines(runs, results, predictions, limit)
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
@@ -115,7 +115,7 @@ def report_best(runs, settings, best, records):
     Args:
         best: the seed
         records: the `finetune_runs.RunRecord` of each seed
-    Returns: a `Result` for each split and metric; {split: answers}
+    Returns: a `Result` for each split and metric; {split: predictions}
     """
     # Which files are read was logged before training, and is not logged again.
     logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
@@ -125,33 +125,33 @@ def report_best(runs, settings, best, records):
     task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
     results = []
     reports = []
-    answers = {}
+    predictions = {}
     for split in runs.splits:
         if split == "train":
             continue
         name = runs.file_name(split)
-        answers[split] = predict_split(task, model, split)
+        predictions[split] = predict_split(task, model, split)
         dataset = task.datasets[split]
         if is_test_split(split) or (split == "valid" and task.predicts_dev):
-            file_name, text = task.prediction_file(dataset, answers[split], command.name)
+            file_name, text = task.prediction_file(dataset, predictions[split], command.name)
             write_file(os.path.join(folder, file_name), text, f"predictions for {name}")
         if not dataset.metrics:
             continue
-        report = task.report(dataset, answers[split])
+        report = task.report(dataset, predictions[split])
         if report:
             reports.append(f"{name}, seed {best}\n{report}")
-        results += results_of_split(runs, settings, split, best, records, task, answers[split])
+        results += results_of_split(runs, settings, split, best, records, task, predictions[split])
     if reports:
         path = os.path.join(folder, f"{command.name}.report.txt")
         write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
-    return results, answers
+    return results, predictions
 
 
-def results_of_split(runs, settings, split, best, records, task, answers):
+def results_of_split(runs, settings, split, best, records, task, predictions):
     """A `Result` for each metric of a split.
 
     It has the scores of all seeds, or on a test file only that of the best seed, whose task and
-    answers are given.
+    predictions are given.
     """
     command = runs.command
     dataset = task.datasets[split]
@@ -159,10 +159,10 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     if split in runs.scored():
         scores = [record.scores[split] for record in records]
     else:
-        scores = [task.compute_scores(dataset, answers)]
+        scores = [task.compute_scores(dataset, predictions)]
         note += f", seed {best}"
-    scores_of_indices = partial(scores_of_examples, task, dataset, answers)
-    errors = standard_errors(scores_of_indices, answers, task.jackknife_groups)
+    scores_of_indices = partial(scores_of_examples, task, dataset, predictions)
+    errors = standard_errors(scores_of_indices, predictions, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
     options = " ".join([os.path.basename(runs.parent(settings)), *command.fairseq_args])
@@ -174,18 +174,21 @@ def results_of_split(runs, settings, split, best, records, task, answers):
     return results
 
 
-def baselines(runs, results, answers, limit):
-    """The results of a bag of words on files of sentences; none if it takes too long.
+def with_baselines(runs, results, predictions, limit):
+    """The results of the encoder beside those of a bag of words on files of sentences.
 
     Args:
-        results, answers: of the encoder; see `Measurement.results`
-        limit: seconds that it may take
+        results, predictions: of the encoder; see `BagOfWordsRun.compare`
+        limit: seconds that the bag of words may take
+    Returns: list of `Result`; those of the encoder alone if the bag of words takes too long
     """
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
-    measurement = Measurement(runs.task, runs.command.labelled, files, folder)
-    measured = measurement.run(runs.jobs, limit)
-    return measurement.results(measured, results, answers) if measured else []
+    bag_of_words = BagOfWordsRun(runs.task, runs.command.labelled, files, folder)
+    baselines = bag_of_words.run(runs.jobs, limit)
+    if baselines is None:
+        return results
+    return bag_of_words.compare(baselines, results, predictions)
 
 
 def main():
@@ -194,8 +197,8 @@ def main():
     logging.disable(logging.NOTSET)
     logging.getLogger(FILE_LOGGER).setLevel(logging.INFO)
     logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
-    task_name, words = script_and_options(SCRIPTS)
-    runs, settings = begin(task_name, words)
+    task_name, argv = script_and_options(SCRIPTS)
+    runs, settings = begin(task_name, argv)
     runs.jobs.listen()
     finetune(runs, settings)
 

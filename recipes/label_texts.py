@@ -19,8 +19,8 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run
-from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, vote
-from maelm_fairseq.evaluation.votes import answer, spread, together
+from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, predict_margins
+from maelm_fairseq.evaluation.votes import argmax_or_value, spread, together
 from maelm_fairseq.predict import (
     check_head,
     check_table,
@@ -84,7 +84,7 @@ def label(labelled, texts, model=None):
     dev = next(iter(labelled.files.values()))
     new = len(labelled.texts) + np.arange(len(texts))
     counts = Counts([*labelled.texts, *texts])
-    bag_of_words = vote(counts, labelled.targets, labelled.train, np.append(dev, new))
+    bag_of_words = predict_margins(counts, labelled.targets, labelled.train, np.append(dev, new))
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
         dev_texts = [labelled.texts[index] for index in dev]
@@ -92,7 +92,7 @@ def label(labelled, texts, model=None):
         spreads = spread(encoder_dev_votes), spread(dev_votes)
         encoder_votes = outputs_of_encoder(model, texts, labelled.classes)
         votes = together(encoder_votes, votes, spreads)
-    answers = answer(votes).tolist()
+    answers = argmax_or_value(votes).tolist()
     if labelled.classes is None:
         return answers
     return [labelled.classes[int(index)] for index in answers]

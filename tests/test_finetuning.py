@@ -150,7 +150,7 @@ def check_mean_of_votes(files, model):
     dev = [examples.texts[number] for number in examples.files["dev.tsv"]]
     together = label_texts.label(examples, dev, model)
     ours = label_texts.outputs_of_encoder(model, dev, examples.classes)
-    theirs = bag_of_words.baseline_outputs(examples)["bag of words"][: len(dev)]
+    theirs = bag_of_words.baseline_predictions(examples)["bag of words"][: len(dev)]
     for votes in (ours, theirs):
         votes -= votes.mean(1, keepdims=True)
         votes /= votes.std()

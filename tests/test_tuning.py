@@ -71,7 +71,7 @@ def test_the_loop_learns(trial, classifier):
 
 def scored(model, trial):
     outputs = predict_outputs(model, trial.examples, trial.scored)
-    return tuning.score_of_part(votes.answer(outputs), trial)
+    return tuning.score_of_part(votes.argmax_or_value(outputs), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maelm_fairseq.evaluation.votes import answer, one_hot, spread, together
+from maelm_fairseq.evaluation.votes import argmax_or_value, one_hot, spread, together
 
 
 def test_both_vote_with_the_same_weight_whatever_their_units():
@@ -13,7 +13,7 @@ def test_both_vote_with_the_same_weight_whatever_their_units():
     # What is added to all classes makes no difference after softmax.
     assert spread(encoder + [[5.0], [-7.0]]) == pytest.approx(spread(encoder))
     sums = together(encoder, margins, [spread(encoder), spread(margins)])
-    assert answer(sums)[0] == 0
+    assert argmax_or_value(sums)[0] == 0
     assert sums[1, 1] == pytest.approx(sums[1, 2])
 
 
@@ -21,10 +21,10 @@ def test_values_are_in_the_same_unit():
     values = np.array([[1.0], [2.0]])
     others = np.array([[3.0], [30.0]])
     means = together(values, others, [spread(values), spread(others)])
-    assert answer(means).tolist() == [2, 16]
+    assert argmax_or_value(means).tolist() == [2, 16]
 
 
 def test_classes_as_outputs_answer_with_themselves():
-    assert answer(one_hot(np.array([2, 0, 1]), 3)).tolist() == [2, 0, 1]
-    assert answer(one_hot(np.array([0, 0]), 1)).tolist() == [0, 0]
+    assert argmax_or_value(one_hot(np.array([2, 0, 1]), 3)).tolist() == [2, 0, 1]
+    assert argmax_or_value(one_hot(np.array([0, 0]), 1)).tolist() == [0, 0]
     assert spread(np.ones((4, 3))) == 1  # of outputs that are always the same

@@ -29,7 +29,7 @@ from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
 from ..finetuning.labelled_files import find_file, is_test_split
 from ..finetuning.metrics import compute_scores
 from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
-from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, answer, one_hot
+from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, argmax_or_value, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")
@@ -104,40 +104,40 @@ def train_best(x, targets):
     return search.fit(x, targets).best_estimator_
 
 
-def outputs(model, x):
-    """How strongly a model of `train_best` votes for each class, or the values that it predicts.
+def margins_or_values(model, x):
+    """The margin of each class by a model of `train_best`, or the values that it predicts.
 
     Returns: (n, classes), or (n, 1)
     """
     if not hasattr(model, "decision_function"):
         return model.predict(x)[:, None]
-    votes = model.decision_function(x)
-    if votes.ndim > 1:
-        return votes
-    return np.stack([-votes, votes], axis=1)  # of two classes
+    margins = model.decision_function(x)
+    if margins.ndim > 1:
+        return margins
+    return np.stack([-margins, margins], axis=1)  # of two classes
 
 
-def vote(counts, targets, rows, rest):
-    """How strongly a bag of words votes for each class of examples, after training on others.
+def predict_margins(counts, targets, rows, rest):
+    """The margin of each class, or the values, of examples, after training on others.
 
     Args:
         counts: `Counts`
         targets: as for `train_best`, of the training examples or more
         rows, rest: indices of the training examples, and of the others
-    Returns: `outputs` for the others
+    Returns: `margins_or_values` of the others
     """
     x = counts.weights(rows)
-    return outputs(train_best(x[rows], targets[rows]), x[rest])
+    return margins_or_values(train_best(x[rows], targets[rows]), x[rest])
 
 
 def predict_with_bag(counts, targets, rows, rest):
-    """What a bag of words predicts for examples, after training on others; see `vote`."""
+    """The classes or values that a bag of words predicts, (n,); see `predict_margins`."""
     x = counts.weights(rows)
     return train_best(x[rows], targets[rows]).predict(x[rest])
 
 
 def most_frequent(targets, rows, rest):
-    """The class that most training examples have, as the answer to other examples; see `vote`."""
+    """The class of most training examples, predicted for others: (n,); see `predict_margins`."""
     classes, counts = np.unique(targets[rows], return_counts=True)
     return np.full(len(rest), classes[counts.argmax()])
 
@@ -210,28 +210,28 @@ def read_training_and_scored_files(folder, regression):
     return train, scored
 
 
-def baseline_outputs(labelled):
-    """The outputs of each predictor for all examples of a `Labelled` after those of training.
+def baseline_predictions(labelled):
+    """What each predictor predicts for all examples of a `Labelled` after those of training.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
     targets_and_rows = labelled.targets, labelled.train, labelled.rest
-    outputs = {BAG_OF_WORDS: vote(Counts(labelled.texts), *targets_and_rows)}
+    predictions = {BAG_OF_WORDS: predict_margins(Counts(labelled.texts), *targets_and_rows)}
     if labelled.classes is not None:
         frequent = most_frequent(*targets_and_rows)
-        outputs[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
-    return outputs
+        predictions[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
+    return predictions
 
 
-def scores_of_labelled(labelled, found) -> List[Score]:
-    """The scores of `baseline_outputs`, or of others like them, on every file that has labels."""
-    rows = []
+def scores_of_labelled(labelled, predictions) -> List[Score]:
+    """The scores of `baseline_predictions`, or of others like them, on every file with labels."""
+    scores = []
     for name, indices in labelled.files.items():
-        for predictor, values in found.items():
-            answers = answer(values[indices - len(labelled.train)])
-            targets = labelled.targets[indices]
-            rows += scores_of_file(predictor, name, labelled.metrics, targets, answers)
-    return rows
+        targets = labelled.targets[indices]
+        for predictor, of_rest in predictions.items():
+            predicted = argmax_or_value(of_rest[indices - len(labelled.train)])
+            scores += scores_of_file(predictor, name, labelled.metrics, targets, predicted)
+    return scores
 
 
 def scores_of_file(predictor, file, metrics, targets, predicted):
@@ -250,10 +250,10 @@ def scores_of_file(predictor, file, metrics, targets, predicted):
 
     rows = list(range(len(targets)))
     errors = standard_errors(values, rows, MAX_JACKKNIFE_GROUPS)
-    scores_of_file = []
+    scores = []
     for name, value in values(rows).items():
-        scores_of_file.append(Score(predictor, file, name, value, errors[name]))
-    return scores_of_file
+        scores.append(Score(predictor, file, name, value, errors[name]))
+    return scores
 
 
 def add_options(parser):
@@ -273,23 +273,24 @@ def main():
     parser = Parser("bag_of_words.py", description=__doc__)
     add_options(parser)
     add = parser.add_argument
-    add("--dest", metavar="FILE.json", help="also write scores and outputs to a file")
+    add("--dest", metavar="FILE.json", help="also write scores and predictions to a file")
     args = parser.parse_args()
     if args.dest:
         check_new_file(args.dest)
     labelled = Labelled(args.labelled, args.regression)
-    outputs = baseline_outputs(labelled)
-    rows = scores_of_labelled(labelled, outputs)
+    predictions = baseline_predictions(labelled)
+    scores = scores_of_labelled(labelled, predictions)
     print("± is the standard error over examples")
-    for row in rows:
-        print(f"{row.predictor}, {row.metric} on {row.file}: {row.value:.2f} ± {row.error:.2f}")
+    for score in scores:
+        where = f"{score.metric} on {score.file}"
+        print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.error:.2f}")
     if args.dest:
         kept = {}
         for name, indices in labelled.files.items():
             if len(indices):
                 rows_of_rest = indices - len(labelled.train)
-                kept[name] = outputs[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(Baselines(rows, kept)), args.dest)
+                kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
+        save_json(asdict(Baselines(scores, kept)), args.dest)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What an encoder and a bag of words say of the same examples, alone and together.
+"""What an encoder and a bag of words predict for the same examples, alone and together.
 
-Letters in shapes: n examples, K outputs: one for each class, or one for a value.
+Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
 """
 
 from dataclasses import dataclass
@@ -32,31 +32,31 @@ class Baselines:
     """What bag_of_words.py writes."""
 
     scores: List[Score]
-    # What the bag of words says, by the name of a file, for each of its examples that has a label:
-    # a value, or a vote for each class.
+    # What the bag of words predicts, by the name of a file, for each of its examples that has a
+    # label: K numbers. The field's name is that of the entry in the file.
     outputs: Dict[str, List[List[float]]]
 
 
-def answer(outputs):
-    """The indices of the classes, or the values, (n,), of outputs (n, K)."""
-    if outputs.shape[1] == 1:
-        return outputs[:, 0]
-    return outputs.argmax(axis=1)
+def argmax_or_value(predictions):
+    """The indices of the predicted classes, or the values, (n,), of predictions (n, K)."""
+    if predictions.shape[1] == 1:
+        return predictions[:, 0]
+    return predictions.argmax(axis=1)
 
 
-def spread(outputs):
-    """How much outputs (n, K) differ: the standard deviation around the mean of each example.
+def spread(predictions):
+    """How much predictions (n, K) differ: the standard deviation around the mean of each example.
 
     For values, it is 1.
     """
-    if outputs.shape[1] == 1:
+    if predictions.shape[1] == 1:
         return 1.0
-    deviations = outputs - outputs.mean(axis=1, keepdims=True)
+    deviations = predictions - predictions.mean(axis=1, keepdims=True)
     return float(deviations.std()) or 1.0
 
 
 def together(encoder, bag_of_words, spreads):
-    """The mean of both outputs, (n, K), with the same weight for both.
+    """The mean of both predictions, (n, K), with the same weight for both.
 
     Args:
         encoder, bag_of_words: (n, K)
@@ -67,8 +67,8 @@ def together(encoder, bag_of_words, spreads):
 
 
 def one_hot(classes, count):
-    """The outputs (n, K) that answer with classes, (n,), of which there are `count`.
+    """The predictions (n, K) of classes, (n,), of which there are `count`.
 
-    K is at least 2, as a single output is for a value.
+    K is at least 2, as a single number is a value.
     """
     return np.eye(max(2, count))[classes]

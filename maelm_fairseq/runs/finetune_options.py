@@ -23,7 +23,6 @@ ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps
 ADAM += ["--weight-decay", 0.01]
 
 # Among fairseq's options of datasets, checkpoints and distributed training, users may set these.
-# The recipe sets the others.
 SET_BY_USER = {
     "num_workers",
     "data_buffer_size",
@@ -41,24 +40,30 @@ SET_BY_USER = {
 }
 SET_BY_RECIPE = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq"]
 SET_BY_RECIPE += ["max_update", "max_epoch", "tpu", "stop_time_hours"]
-for section in ["dataset", "checkpoint", "distributed_training"]:
-    options = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
-    SET_BY_RECIPE += [name for name in options if name not in SET_BY_USER]
 
 
-def parse(task_class, words, program, description):
+def options_set_by_recipe():
+    """The names of the options of fairseq that users may not set."""
+    names = list(SET_BY_RECIPE)
+    for section in ["dataset", "checkpoint", "distributed_training"]:
+        fields = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
+        names += [name for name in fields if name not in SET_BY_USER]
+    return names
+
+
+def parse(task_class, argv, program, description):
     """Parses the options of a recipe.
 
     Args:
         task_class: `LabelledTask` of the recipe
-        words: the arguments
+        argv: the arguments
         program, description: what the recipe is called, and does
     Returns: namespace; the further options, which are fairseq-train's
     """
     parser = Parser(prog=program, description=description, epilog=epilog(task_class))
     _add_options(parser)
     _add_settings(parser)
-    args, fairseq_args = parser.parse_known_args(words)
+    args, fairseq_args = parser.parse_known_args(argv)
     refuse_stray_value(fairseq_args)
     args.save_dir = os.path.abspath(args.save_dir)
     check_folder(args.save_dir, option="--save-dir")
@@ -185,7 +190,7 @@ class Command:
         self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.defaults = task_class.defaults(self.name, self.model_options["encoder_embed_dim"])
 
-    def words(self, settings, seed, updates, save_dir, scored):
+    def argv(self, settings, seed, updates, save_dir, scored):
         """The command of a run.
 
         Args:
@@ -205,26 +210,26 @@ class Command:
     def own_options(self, settings, seed, updates, save_dir, scored):
         """What the recipe itself sets."""
         warmup = round(updates * settings.warmup_ratio)
-        words = [os.path.abspath(self.args.data)]
-        words += ["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"]
-        words += ["--labelled", self.labelled]
-        words += self.start()
-        words += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]
-        words += ["--ignore-unused-valid-subsets"]  # those of the text in --data
-        words += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
-        words += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
-        words += ["--seed", seed]
-        words += ADAM
-        words += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr]
-        words += ["--total-num-update", updates, "--warmup-updates", warmup]
-        words += ["--max-update", updates]
-        words += ["--no-epoch-checkpoints", "--save-interval-updates", 5000]
-        words += ["--keep-interval-updates", 1]
-        words += ["--num-workers", 0, "--distributed-world-size", 1]
-        words += ["--log-format", "json", "--log-interval", 50]
-        words += self.layer_decay()
-        words += self.device()
-        return words
+        argv = [os.path.abspath(self.args.data)]
+        argv += ["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"]
+        argv += ["--labelled", self.labelled]
+        argv += self.start()
+        argv += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]
+        argv += ["--ignore-unused-valid-subsets"]  # those of the text in --data
+        argv += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
+        argv += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
+        argv += ["--seed", seed]
+        argv += ADAM
+        argv += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr]
+        argv += ["--total-num-update", updates, "--warmup-updates", warmup]
+        argv += ["--max-update", updates]
+        argv += ["--no-epoch-checkpoints", "--save-interval-updates", 5000]
+        argv += ["--keep-interval-updates", 1]
+        argv += ["--num-workers", 0, "--distributed-world-size", 1]
+        argv += ["--log-format", "json", "--log-interval", 50]
+        argv += self.layer_decay()
+        argv += self.device()
+        return argv
 
     def start(self):
         """Options: the pretrained checkpoint, or the sizes of its encoder."""
@@ -263,7 +268,7 @@ class Command:
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
         recipe = parsed(list(map(str, self.own_options(settings, **run))))
         whole = parsed(self.options(settings, **run))
-        refuse_own(SET_BY_RECIPE, recipe, whole, self.fairseq_args)
+        refuse_own(options_set_by_recipe(), recipe, whole, self.fairseq_args)
         cfg = convert_namespace_to_omegaconf(whole)
         check_run_options(cfg)
         return cfg

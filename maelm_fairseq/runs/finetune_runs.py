@@ -37,7 +37,7 @@ class RunRecord:
     seconds: float  # of training, since it was last started
 
 
-class Runs:
+class FineTuningRuns:
     """The runs of one task from one checkpoint.
 
     Args:
@@ -57,7 +57,7 @@ class Runs:
         self.task, self.splits = read_files(command, cfg)
         files = [self.path(split) for split in self.splits if not is_test_split(split)]
         self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
-        self.checksum = self.made_from()
+        self.checksum = self.checksum_of_inputs()
 
     def path(self, split):
         """The file of a split."""
@@ -71,16 +71,16 @@ class Runs:
         """The splits that a run is validated on."""
         return [split for split in self.splits if split.startswith("valid")]
 
-    def made_from(self):
+    def checksum_of_inputs(self):
         """A checksum of what results are made from, besides the settings.
 
         That is files, vocabulary and further options.
         """
-        made_from = [*self.files.values(), fingerprint(self.task.dictionary)]
-        made_from.append(self.command.args.from_scratch)
-        made_from += map(str, self.command.layer_decay())
-        made_from += self.command.fairseq_args
-        return provenance.short_checksum(made_from)
+        inputs = [*self.files.values(), fingerprint(self.task.dictionary)]
+        inputs.append(self.command.args.from_scratch)
+        inputs += map(str, self.command.layer_decay())
+        inputs += self.command.fairseq_args
+        return provenance.short_checksum(inputs)
 
     def parent(self, settings):
         """The folder of the runs of all seeds.
@@ -114,7 +114,11 @@ class Runs:
 
     def run_seeds(self, settings, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
-        return self.jobs.map(lambda seed, device: self.run(settings, seed, device), seeds)
+
+        def run(seed, environment):
+            return self.run(settings, seed, environment)
+
+        return self.jobs.map(run, seeds)
 
     def search(self, settings):
         """Tries every one of the settings; returns the best."""
@@ -127,8 +131,8 @@ class Runs:
             )
         print(f"searching {len(settings)} settings", flush=True)
 
-        def run(candidate, device):
-            return self.run(candidate, SEARCH_SEED, device)
+        def run(candidate, environment):
+            return self.run(candidate, SEARCH_SEED, environment)
 
         records = self.jobs.map(run, settings)
         best = settings[self.ranked(records)[0]]
@@ -176,9 +180,9 @@ class Runs:
         metrics = self.task.datasets["valid"].metrics
         prefix = "  " if self.jobs.count == 1 else f"{name}: "
         show = progress(prefix, self.task.loss_unit)
-        words = self.command.words(settings, seed, self.updates(settings), folder, self.scored())
+        argv = self.command.argv(settings, seed, self.updates(settings), folder, self.scored())
         began = time.monotonic()
-        status = self.jobs.run(words, log, environment, show)
+        status = self.jobs.execute(argv, log, environment, show)
         seconds = time.monotonic() - began
         if status:
             raise UsageError(

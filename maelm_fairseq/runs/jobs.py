@@ -76,7 +76,7 @@ class Jobs:
         print("stopped; the same command resumes", file=sys.stderr)
         sys.exit(STOPPED)
 
-    def run(self, command, log, environment=None, show=None):
+    def execute(self, command, log, environment=None, show=None):
         """Runs a command.
 
         Args:
