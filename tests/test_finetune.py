@@ -464,8 +464,8 @@ def test_defaults():
 
     Small encoders get higher learning rates.
     """
-    assert settings() == [glue.SETTINGS["RTE"]]
-    assert settings(width=1024) == [glue.SETTINGS["RTE"]]
+    assert settings() == [glue.HYPERPARAMETERS["RTE"]]
+    assert settings(width=1024) == [glue.HYPERPARAMETERS["RTE"]]
     (own,) = settings(name="own", width=256)
     assert own.lr == pytest.approx(5e-4)
     assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)

@@ -26,9 +26,8 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
-from ..finetuning.labelled_files import find_file, is_test_split
 from ..finetuning.metrics import compute_scores
-from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
+from ..finetuning.sentence_files import are_values, read_labelled_folder
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, argmax_or_value, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -158,11 +157,14 @@ class Labelled:
     """
 
     def __init__(self, folder, regression=False):
-        train, scored = read_training_and_scored_files(folder, regression)
+        tables = read_labelled_folder(folder, regression)
+        train = tables.pop("train")
         self.texts = []
         labels = []
         self.train = self._add(train, labels)
-        self.files = {name: self._add(table, labels) for name, table in scored.items()}
+        self.files = {}
+        for table in tables.values():
+            self.files[os.path.basename(table.path)] = self._add(table, labels)
         if train.schema.is_regression:
             self.classes = None
             self.targets = np.array(labels, float)
@@ -192,22 +194,6 @@ class Labelled:
     def rest(self):
         """The indices of all examples that are scored."""
         return np.arange(len(self.train), len(self.texts))
-
-
-def read_training_and_scored_files(folder, regression):
-    """Reads the training file of a folder, and the files that are scored.
-
-    Returns: `sentence_files.Table`, {name: Table}
-    """
-    train = read_sentences(find_file(folder, "train", SENTENCE_FILES), regression=regression)
-    schema = train.schema
-    scored = {}
-    for split in SENTENCE_FILES:
-        path = find_file(folder, split, SENTENCE_FILES, required=split == "valid")
-        if path and split != "train":
-            table = read_sentences(path, is_test_split(split), schema.is_regression, schema)
-            scored[os.path.basename(path)] = table
-    return train, scored
 
 
 def baseline_predictions(labelled):

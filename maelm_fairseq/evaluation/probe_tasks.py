@@ -13,10 +13,10 @@ from scipy import stats
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..finetuning.labelled_files import find_file, is_test_split
-from ..finetuning.sentence_files import SENTENCE_FILES, are_values, read_sentences
+from ..finetuning.sentence_files import are_values, read_labelled_folder
 
 PROBE_FOLDS = 5
+PROBED_SPLITS = ["train", "valid", "valid1", "test"]  # whose examples are one task
 # Examples, so that each training set within a training set has the class.
 MIN_CLASS_SIZE = 2 * PROBE_FOLDS
 # Models are compared by the mean over these tasks, of all that data-prep/fetch_labelled.py fetches.
@@ -119,7 +119,8 @@ def read_probe_task(folder, regression=False):
             "differ, where texts with the same value in a column pair count as one; add examples, "
             "or name the task in --regression if its labels are numbers"
         )
-    if labels is None:  # answers are float32: in other units, there may seem to be no correlation
+    if labels is None:
+        # Predictions are float32: in other units, there may seem to be no correlation.
         targets = stats.zscore(targets / np.abs(targets).max())
     texts = [text for text, _, _ in examples]
     ids = np.array([identity(group) for _, _, group in examples], np.uint64)
@@ -130,17 +131,10 @@ def read_probe_task(folder, regression=False):
 def tables_with_labels(folder, regression):
     """The `sentence_files.Table` of each file of a task that has labels."""
     tables = []
-    for split in ["train", "valid", "valid1", "test"]:
-        path = find_file(folder, split, SENTENCE_FILES, required=split in ("train", "valid"))
-        if not path:
-            continue
-        training_schema = tables[0].schema if tables else None
-        is_regression = regression or (
-            training_schema is not None and training_schema.is_regression
-        )
-        table = read_sentences(path, is_test_split(split), is_regression, training_schema)
+    for table in read_labelled_folder(folder, regression, PROBED_SPLITS).values():
         if all(example.label is None for example in table.examples):
-            tqdm.write(f"{path}: no labels, or the same everywhere: left out", file=sys.stderr)
+            message = f"{table.path}: no labels, or the same everywhere: left out"
+            tqdm.write(message, file=sys.stderr)
             continue
         tqdm.write(str(table), file=sys.stderr)
         tables.append(table)

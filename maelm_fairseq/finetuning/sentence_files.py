@@ -6,6 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
+from .labelled_files import find_file, is_test_split
 
 MAX_SKIPPED = 0.01  # of the lines of a file
 # The label of examples of SNLI that its authors advise to leave out, and why.
@@ -141,6 +142,27 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
         table = without_secret_labels(table)
         check_ids(table)
     return table
+
+
+def read_labelled_folder(folder, regression=False, splits=tuple(SENTENCE_FILES)):
+    """Reads the files of a task; the others must be like the training file.
+
+    Args:
+        folder: with a file for training, one for "valid", and perhaps others
+        regression: whether labels are numbers, whatever the schema
+        splits: those to read, of SENTENCE_FILES
+    Returns: {split: `Table`}, "train" first
+    Raises:
+        UsageError: a file is missing, or `read_sentences` refuses it
+    """
+    train = read_sentences(find_file(folder, "train", SENTENCE_FILES), regression=regression)
+    schema = train.schema
+    tables = {"train": train}
+    for split in splits:
+        path = find_file(folder, split, SENTENCE_FILES, required=split == "valid")
+        if path and split not in tables:
+            tables[split] = read_sentences(path, is_test_split(split), schema.is_regression, schema)
+    return tables
 
 
 def schema_of_header(columns, is_test, path, training_schema):
