@@ -80,7 +80,7 @@ class Jobs:
         """Runs a command.
 
         Args:
-            command: list of words
+            command: list of its words, of which the first is the program
             log: path of the file to which its output is appended
             environment: variables besides those of this process
             show: function that gets each line of its output
