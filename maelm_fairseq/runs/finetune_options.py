@@ -15,7 +15,7 @@ from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
 from ..finetuning.hyperparameters import Hyperparameters
-from ..training.option_checks import check_option_checks
+from ..training.option_checks import check_run_options
 from .fairseq_args import parsed, refuse_own, refuse_stray_value
 
 BF16 = "--bf16-autocast"
