@@ -44,7 +44,7 @@ from counts import count_operations
 from host import BACKWARD, FORWARD, PARTS_OF_REST, REST, HostTime
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import end_with_parent
 from maelm_fairseq.layers import last
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
@@ -355,4 +355,4 @@ def describe(args):
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

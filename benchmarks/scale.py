@@ -19,7 +19,7 @@ from fairseq.data import TokenBlockDataset, data_utils
 
 from common import heading
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.data.blocks import TokenBlocks
 
 # Tokens of a block beside `<s>`, and where it ends: with a line, and at the latest with a document.
@@ -84,4 +84,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -9,7 +9,7 @@ import find_plugin  # noqa: F401  finds the plugin and its packages
 
 # isort: split
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.checks import check
 from maelm_fairseq.preparation.records import read_manifest
 
@@ -23,4 +23,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

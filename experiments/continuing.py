@@ -15,7 +15,7 @@ import tokenizers
 from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
@@ -102,4 +102,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -32,7 +32,7 @@ from arms import (
 )
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, updates_of
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save_state
@@ -81,13 +81,13 @@ def losses(log):
     return rows
 
 
-def scores_of_probes(name, folder, run):
+def scores_of_probes(name, folder, run_folder):
     """Yields the rows of probes, (task, feature, layer, metric, value).
 
     The outcomes of examples are kept in a file of the encoder's folder.
     """
-    command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run / "data"]
-    command += ["--dest", folder / "probes", "--labelled", run / "labelled"]
+    command = ["--checkpoint", folder / "model.pt", "--names", name, "--data", run_folder / "data"]
+    command += ["--dest", folder / "probes", "--labelled", run_folder / "labelled"]
     command += ["--tasks", *PROBED_TASKS]
     repeats = FEW_SHOT_REPEATS if arm_and_seed(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
@@ -121,9 +121,9 @@ def compact(values, float_type):
     return values.astype(float_type if values.dtype.kind == "f" else np.int8)
 
 
-def ranks(checkpoint, dest, run):
+def ranks(checkpoint, dest, run_folder):
     """Yields the effective ranks of held-out text, and the dimensions of [MASK] alone."""
-    command = ["--checkpoint", checkpoint, "--data", run / "data"]
+    command = ["--checkpoint", checkpoint, "--data", run_folder / "data"]
     command += ["--dest", dest, "--tokens", RANK_TOKENS]
     if not (dest / "ranks.csv").exists():
         call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
@@ -134,15 +134,15 @@ def ranks(checkpoint, dest, run):
         yield HELD_OUT_TEXT, "mask_tokens", row.layer, metric, row.mask_outside_real
 
 
-def scores_of_fine_tuning(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, more=()):
+def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_RATE, more=()):
     """Yields the dev score of one fine-tuning run for each task, with the head on `<s>`.
 
     `more` are further options of recipes/finetune.py.
     """
     for task in tasks:
         command = [RECIPES / "finetune.py", "mae_lm_sentences"]
-        command += ["--labelled", run / "labelled" / task, "--lr", rate]
-        command += ["--checkpoint", checkpoint, "--data", run / "data"]
+        command += ["--labelled", run_folder / "labelled" / task, "--lr", rate]
+        command += ["--checkpoint", checkpoint, "--data", run_folder / "data"]
         command += ["--save-dir", dest, *FINE_TUNING, *more]
         call(sys.executable, *command)
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
@@ -151,13 +151,13 @@ def scores_of_fine_tuning(checkpoint, dest, run, tasks, rate=FINE_TUNING_RATE, m
         yield row.task, "fine-tuned", "last", row.metric, row.median
 
 
-def bag_of_words_rows(run):
+def bag_of_words_rows(run_folder):
     """Yields the dev scores of a bag of words, and of the most frequent class.
 
     The examples are those that encoders are scored on.
     """
     for task in NATURAL:
-        labelled = bag_of_words.Labelled(run / "labelled" / task)
+        labelled = bag_of_words.Labelled(run_folder / "labelled" / task)
         outputs = bag_of_words.baseline_predictions(labelled)
         for score in bag_of_words.scores_of_labelled(labelled, outputs):
             if score.file == "dev.tsv":
@@ -165,17 +165,21 @@ def bag_of_words_rows(run):
                 yield score.predictor, "", "", "", task, "fine-tuned", score.metric, value
 
 
-def ranks_while_tuning(folder, run):
+def ranks_while_tuning(folder, run_folder):
     """Fine-tunes on trec, and yields the ranks of held-out text without [MASK] after each tenth.
 
     The task of a row says which tenth.
     """
-    training_file = run / "labelled" / "trec" / "train.tsv"
+    training_file = run_folder / "labelled" / "trec" / "train.tsv"
     examples = len(training_file.read_text(encoding="utf-8").splitlines()) - 1
     examples_of_part = BATCH * PARTS_OF_FINE_TUNING
     updates_of_part = -(-examples * FINE_TUNING_EPOCHS // examples_of_part)  # rounded up
     more = ["--save-interval-updates", updates_of_part, "--keep-interval-updates", -1]
-    list(scores_of_fine_tuning(folder / "model.pt", folder / "tuned", run, ["trec"], more=more))
+    list(
+        scores_of_fine_tuning(
+            folder / "model.pt", folder / "tuned", run_folder, ["trec"], more=more
+        )
+    )
     (tuned,) = (folder / "tuned" / "trec").glob("*/seed1")
     parts = {}
     for path in tuned.glob("checkpoint_*_*.pt"):
@@ -183,20 +187,20 @@ def ranks_while_tuning(folder, run):
         parts[updates // updates_of_part] = path
     parts[PARTS_OF_FINE_TUNING] = tuned / "checkpoint_last.pt"
     for part, checkpoint in parts.items():
-        rows = ranks(checkpoint, folder / f"ranks-tuning-{part}", run)
+        rows = ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder)
         for _, family, layer, metric, value in rows:
             if family == "without_mask":
                 yield f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}", family, layer, metric, value
 
 
-def seconds_of_update(arm, run):
+def seconds_of_update(arm, run_folder):
     """The seconds of an update of pretraining: the median over the parts of a short run.
 
     The first part is left out.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "train.log")
-        command = ["fairseq-train", run / "data", *options_of_arm(f"{arm}-1")]
+        command = ["fairseq-train", run_folder / "data", *options_of_arm(f"{arm}-1")]
         command += ["--max-update", 5 * UPDATES_PER_TIMING, "--log-file", log]
         command += ["--log-interval", UPDATES_PER_TIMING]
         command += ["--no-save", "--disable-validation"]
@@ -209,11 +213,11 @@ def seconds_of_update(arm, run):
         return 1 / statistics.median(map(float, speeds[1:]))
 
 
-def timings(run):
+def timings(run_folder):
     """Yields the rows of ROUNDS rounds, in each of which every arm of TIMED is timed."""
     for number in range(ROUNDS):
         for arm in TIMED:
-            value = round(seconds_of_update(arm, run), 3)
+            value = round(seconds_of_update(arm, run_folder), 3)
             yield [arm, number, "", "", "update", "", "seconds", value]
 
 
@@ -222,15 +226,15 @@ def write_records(path, rows):
         csv.writer(stream, lineterminator="\n").writerows([RECORD_COLUMNS, *rows])
 
 
-def measurements_of_arm(name, run, dest):
+def measurements_of_arm(name, run_folder, dest):
     """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
     arm, _, variant = arm_and_seed(name)
-    folder = run / name.removesuffix("-rates")
+    folder = run_folder / name.removesuffix("-rates")
     model = folder / "model.pt"
     updates = updates_of(read_checkpoint(str(model)))
     if variant == "rates":
         for rate in FINE_TUNING_RATES:
-            rows = scores_of_fine_tuning(model, folder / f"tuned-{rate}", run, NATURAL, rate)
+            rows = scores_of_fine_tuning(model, folder / f"tuned-{rate}", run_folder, NATURAL, rate)
             for task, feature, *rest in rows:
                 yield updates, task, f"{feature}, {rate}", *rest
         return
@@ -243,15 +247,15 @@ def measurements_of_arm(name, run, dest):
     rows = []
     tasks = NATURAL
     if tracked:
-        rows += ranks_while_tuning(folder, run)
+        rows += ranks_while_tuning(folder, run_folder)
         tasks = [task for task in NATURAL if task != "trec"]  # which it has fine-tuned on
-    rows += scores_of_fine_tuning(model, folder / "tuned", run, tasks)
-    rows += scores_of_probes(name, folder, run)
+    rows += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
+    rows += scores_of_probes(name, folder, run_folder)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
     if not variant:
-        rows += ranks(model, folder / "ranks", run)
+        rows += ranks(model, folder / "ranks", run_folder)
     if tracked:
-        yield from scores_within_run(folder, run, updates)
+        yield from scores_within_run(folder, run_folder, updates)
     for row in rows:
         yield updates, *row
 
@@ -264,13 +268,13 @@ def write_outcomes(path, records):
         np.savez_compressed(stream, commit=git.stdout.strip(), **outcomes(records))
 
 
-def scores_within_run(folder, run, updates):
+def scores_within_run(folder, run_folder, updates):
     """Yields fine-tuned scores of checkpoints before the last, as `measurements_of_arm` does."""
     for checkpoint in folder.glob("checkpoint_*_*.pt"):
         saved_at = int(checkpoint.stem.split("_")[-1])
         if saved_at < updates:
             dest = folder / f"tuned-{saved_at}"
-            for row in scores_of_fine_tuning(checkpoint, dest, run, TRAJECTORY_TASKS):
+            for row in scores_of_fine_tuning(checkpoint, dest, run_folder, TRAJECTORY_TASKS):
                 yield saved_at, *row
 
 
@@ -333,4 +337,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

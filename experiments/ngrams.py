@@ -25,7 +25,7 @@ from maelm_fairseq.base import provenance
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
 from maelm_fairseq.evaluation.pair_files import read_pairs
@@ -217,4 +217,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -12,7 +12,7 @@ from pathlib import Path
 from arms import encoders
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from page_blocks import with_blocks
 from page_claims import summary
 from page_continuing import continuing
@@ -84,4 +84,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -30,7 +30,7 @@ from few_labels import FewLabels
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_predictions
 from maelm_fairseq.evaluation.pair_files import read_pairs
@@ -335,4 +335,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -12,7 +12,7 @@ import pandas as pd
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
 from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE
@@ -331,4 +331,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -36,7 +36,7 @@ from classifier import (
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import Counts
 from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
@@ -234,4 +234,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from .base.errors import UsageError
+from .base.option_fields import check_ranges, option, setting
 from .base.ranges import UNDER_1
-from .base.settings import check_ranges, option, setting
 from .fairseq_api import ChoiceEnum, FairseqDataclass
 from .heads import FIRST_TOKEN, POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5

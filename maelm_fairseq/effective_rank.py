@@ -23,7 +23,7 @@ from .base.command_line import Parser, within
 from .base.destinations import check_new
 from .base.errors import UsageError
 from .base.files import atomic_folder
-from .base.running import run
+from .base.running import run_main
 from .checkpoints.building import load_model
 from .config import check_positions
 from .task import MaeLmTask, MaeLmTaskConfig
@@ -156,4 +156,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

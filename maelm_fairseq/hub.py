@@ -4,7 +4,8 @@ import os
 
 from .base.errors import MissingFileError
 from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
-from .checkpoints.facts import facts_of
+from .checkpoints.checkpoint_info import info_of_checkpoint
+from .inference.classification import Classification
 from .inference.mask_prediction import MaskPrediction
 from .inference.question_answering import Answer, QuestionAnswering
 from .vocabulary import read_vocabulary
@@ -41,10 +42,10 @@ def from_pretrained(checkpoint, data=None):
     dictionary, tokenizer = read_vocabulary(folder)
     state = read_checkpoint(checkpoint_file)
     model = build_model(state, dictionary, checkpoint_file)
-    return MaeLm(model, dictionary, tokenizer, folder, facts_of(state, checkpoint_file))
+    return MaeLm(model, dictionary, tokenizer, folder, info_of_checkpoint(state, checkpoint_file))
 
 
-class MaeLm(MaskPrediction, QuestionAnswering):
+class MaeLm(MaskPrediction, Classification, QuestionAnswering):
     """A model with its vocabulary, and all that can be done with it.
 
     The classes in `inference` have one group of methods each:

@@ -13,8 +13,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
+from .base.option_fields import check_ranges, setting
 from .base.ranges import OVER_0, UNDER_1
-from .base.settings import check_ranges, setting
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 

@@ -9,8 +9,8 @@ import torch
 from omegaconf import II
 
 from .base.errors import UsageError
+from .base.option_fields import setting
 from .base.ranges import OVER_0
-from .base.settings import setting
 from .fairseq_api import (
     FairseqAdam,
     FairseqDataclass,

@@ -9,7 +9,7 @@ import torch
 from omegaconf import II
 
 from .base.errors import UsageError
-from .base.settings import setting
+from .base.option_fields import setting
 from .fairseq_api import FairseqDataclass
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from .base.destinations import check_new_file
 from .base.errors import UsageError
 from .base.files import atomic_write
 from .base.opening import opened
-from .base.running import run
+from .base.running import run_main
 from .base.utf8 import read_lines
 
 CHUNK_TEXTS = 1000  # texts that are predicted together
@@ -58,7 +58,7 @@ def check_text_file(path):
 def check_head(model, checkpoint):
     """Refuses a model, from the path `checkpoint`, that cannot label a file of texts."""
     try:
-        model.predict(*[[] for _ in range(model.facts.texts_per_example)])
+        model.predict(*[[] for _ in range(model.info.texts_per_example)])
     except UsageError as error:
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 
@@ -132,7 +132,7 @@ def main():
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    texts_of_a_line = model.facts.texts_per_example
+    texts_of_a_line = model.info.texts_per_example
     count = 0
     with atomic_write(args.dest, new=True) as stream:
         for chunk in chunks_of_file(args.texts, texts_of_a_line):
@@ -151,4 +151,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -14,7 +14,7 @@ from omegaconf import II, MISSING, OmegaConf
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
-from .base.settings import as_dict, check_ranges, setting
+from .base.option_fields import as_dict, check_ranges, setting
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.epochs import ResumableIterator

@@ -30,7 +30,7 @@ from maelm_fairseq.base.files import atomic_write, set_aside
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import check_same, sha256
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -339,4 +339,4 @@ def export_once(args, checkpoint, data, dest, record):
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

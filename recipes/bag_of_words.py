@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Scores a bag of words on labelled files, the baseline of fine-tuning; `--help` describes it."""
 
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 
 
 def main():
@@ -11,4 +11,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

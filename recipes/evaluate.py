@@ -4,7 +4,7 @@
 import sys
 from pathlib import Path
 
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 
 FETCH = Path(__file__).resolve().parent.parent / "data-prep" / "fetch_labelled.py"
 
@@ -16,4 +16,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

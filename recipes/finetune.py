@@ -16,7 +16,7 @@ from functools import partial
 
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
@@ -204,4 +204,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

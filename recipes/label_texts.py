@@ -18,7 +18,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, predict_margins
 from maelm_fairseq.evaluation.votes import argmax_or_value, spread, together
 from maelm_fairseq.predict import (
@@ -50,14 +50,14 @@ def outputs_of_encoder(model, texts, classes):
 
 def check_outputs(model, labelled, checkpoint):
     """Refuses an encoder that was fine-tuned on anything other than the labelled files."""
-    facts = model.facts
-    if not facts.is_of_sentences:
-        found = "fine-tuned on other data" if facts.is_fine_tuned else "that was only pretrained"
+    info = model.info
+    if not info.is_of_sentences:
+        found = "fine-tuned on other data" if info.is_fine_tuned else "that was only pretrained"
         raise UsageError(
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "
             "finetune_glue.sh has fine-tuned"
         )
-    found = what_is_predicted(facts.labels, facts.texts_per_example)
+    found = what_is_predicted(info.labels, info.texts_per_example)
     expected = what_is_predicted(labelled.classes, len(labelled.texts[0]))
     if found != expected:
         fix = "give the folder that it was fine-tuned on"
@@ -145,4 +145,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from maelm_fairseq.base.command_line import Parser, folder_name, script_and_options, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.settings import CLUSTER, option
+from maelm_fairseq.base.option_fields import CLUSTER, option
 from maelm_fairseq.base.signals import SIGNALS, STOPPED
 from maelm_fairseq.runs import show_progress
 from maelm_fairseq.runs.machines import count_gpus, rendezvous, take_gpus

@@ -14,7 +14,7 @@ from fairseq.data import data_utils, indexed_dataset
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.line_sizes import HEADER
-from maelm_fairseq.data.batches import Batches, EveryItemDataset, batch_ends
+from maelm_fairseq.data.batching import Batches, EveryItemDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings

@@ -8,7 +8,7 @@ import torch
 from fairseq.tasks import FairseqTask
 
 from conftest import refuses
-from maelm_fairseq.base.settings import option
+from maelm_fairseq.base.option_fields import option
 from maelm_fairseq.checkpoints import compatibility
 from maelm_fairseq.checkpoints.compatibility import (
     ENCODER_OPTIONS,

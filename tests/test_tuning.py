@@ -107,7 +107,7 @@ def test_heads_read_what_the_settings_say(classifier):
         READ_LAYERS: sum(layer[:, 1:4].mean(1) for layer in hidden) / 3,
     }
     for pooling, features in expected.items():
-        pooled = classifier(pooling=pooling).pooled(encoded, hidden, absent)
+        pooled = classifier(pooling=pooling).pooled(hidden, absent)
         torch.testing.assert_close(pooled, features)
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..data.batches import batches_of_similar_length
+from ..data.batching import batches_of_similar_length
 from ..masking import NO_POSITION, Masking, MaskSettings
 
 FAMILIES = {

@@ -13,7 +13,7 @@ from .standard_streams import print_error, show_anything
 SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment, it shows stack traces, too
 
 
-def run(main):
+def run_main(main):
     """Runs the `main()` of one of this project's programs: quietly, with errors in one line.
 
     Ctrl-C ends it as the signal would, and a closed pipe does, too, but only after half-written

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from ..base.typed_values import typed
 from ..config import MaeLmConfig
 from ..state_dicts import shapes_of

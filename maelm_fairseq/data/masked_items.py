@@ -7,8 +7,8 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..masking import MaskedBatch
-from .batch import Batch
-from .batches import Batches, EveryItemDataset, batch_ends
+from .batching import Batches, EveryItemDataset, batch_ends
+from .picklable_batch import Batch
 
 BLOCKS_PER_READ = 1 << 14  # blocks of a sample that are read at a time
 CHECKSUM_BLOCKS = 64  # blocks whose tokens are in the checksum of the data
@@ -99,7 +99,7 @@ class MaskedBlockDataset(EveryItemDataset):
     def batch_by_size(
         self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
     ):
-        """fairseq's batches of `ordered_indices`, or of a part of them, as `batches.Batches`."""
+        """fairseq's batches of `ordered_indices`, or of a part of them, as `batching.Batches`."""
         sizes = self.sizes[indices]
         ends = batch_ends(sizes, max_tokens, max_sentences, required_batch_size_multiple)
         return Batches(indices, ends)

@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.json_files import save_json
-from ..base.running import run
+from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
 from ..finetuning.metrics import compute_scores
 from ..finetuning.sentence_files import are_values, read_labelled_folder
@@ -280,4 +280,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -16,8 +16,8 @@ from .. import hub
 from ..base import provenance
 from ..base.subwords import sequence
 from ..checkpoints.building import read_checkpoint
+from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
-from ..checkpoints.facts import facts_of
 from ..vocabulary import read_vocabulary
 
 
@@ -77,7 +77,7 @@ class Encoder:
         state = read_checkpoint(checkpoint)
         check_vocabulary(state, dictionary, checkpoint)
         self.predicts_masks = "lm_head.bias" in state["model"]
-        self.facts = facts_of(state, checkpoint)
+        self.info = info_of_checkpoint(state, checkpoint)
 
     @functools.cached_property
     def model(self):

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ..data.batch import Batch
-from ..data.batches import EveryItemDataset
+from ..data.batching import EveryItemDataset
+from ..data.picklable_batch import Batch
 
 IGNORE_INDEX = -100  # the target of a token that has none
 # Random examples that are sorted by length, so that batches have little padding.

@@ -17,10 +17,10 @@ from omegaconf import II, MISSING
 
 from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
+from ..base.option_fields import setting
 from ..base.provenance import sha256
-from ..base.settings import setting
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.facts import facts_of
+from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..task import MaeLmBaseTask
@@ -196,7 +196,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
 
     def keep_pretraining_options(self, path, state):
         """Puts into the state how the encoder of a checkpoint was pretrained."""
-        self.state.merge_state_dict(asdict(facts_of(state, path).pretraining))
+        self.state.merge_state_dict(asdict(info_of_checkpoint(state, path).pretraining))
 
     def load_dataset(self, split, **kwargs):
         dataset = self.make_dataset(self.path(split), split, self.contents(split))

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..data.batches import batches_of_similar_length
+from ..data.batching import batches_of_similar_length
 from ..fairseq_api import utils
 
 BATCH_TOKENS = 2048  # of a batch, including padding

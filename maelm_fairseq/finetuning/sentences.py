@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch.nn.functional as F
 
-from ..base.settings import setting
+from ..base.option_fields import setting
 from ..base.subwords import sequence
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale

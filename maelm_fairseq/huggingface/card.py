@@ -1,4 +1,4 @@
-"""The model card, README.md of an exported folder: card.md with the facts about the model."""
+"""The model card, README.md of an exported folder: card.md with what is known of the model."""
 
 import json
 import os
@@ -53,19 +53,19 @@ def read_record(data, split):
     return total
 
 
-def model_card(name, facts, config, data, kind, description=None):
-    """The text of a folder's model card, from the facts of the checkpoint and config.json.
+def model_card(name, info, config, data, kind, description=None):
+    """The text of a folder's model card, from what the checkpoint says of itself and config.json.
 
     Args:
         name: of the folder
-        facts: of the checkpoint, as `checkpoints.facts` has them
+        info: of the checkpoint, as `checkpoints.checkpoint_info` has them
         config: the contents of config.json
         data: folder of the training data
         kind: `ExportKind`
         description: of the text and language that it was trained on
     """
     is_code = config["model_type"] == CODE.model_type
-    is_mlm = facts.masks_in_encoder or facts.imported_from is not None
+    is_mlm = info.masks_in_encoder or info.imported_from is not None
     positions = config["max_position_embeddings"]
     if not is_code:
         positions -= 2  # RoBERTa and MPNet count two more
@@ -78,7 +78,7 @@ def model_card(name, facts, config, data, kind, description=None):
         "name": name,
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
-        "method": method_of(facts),
+        "method": method_of(info),
         "class_name": f"`{config['architectures'][0]}`",
         "auto_class": kind.auto_class,
         "positions": positions,
@@ -88,7 +88,7 @@ def model_card(name, facts, config, data, kind, description=None):
         "trust": "",
         "trust_note": "",
         "text": " ".join((description or TO_FILL_IN).split()),  # it is one item of a list
-        "training": "\n".join("- " + line for line in training(facts, data)),
+        "training": "\n".join("- " + line for line in training(info, data)),
     }
     if is_code:
         values["class_name"] += f" in `{MODELING_FILE}`"
@@ -96,39 +96,39 @@ def model_card(name, facts, config, data, kind, description=None):
         values["trust_note"] = (
             f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder"
         )
-    length = facts.pretraining.tokens_per_sample
+    length = info.pretraining.tokens_per_sample
     if length is not None and length < positions:
         values["pretrained_positions"] = (
             f" In pretraining, it read at most {length}: later positions are untrained."
         )
-    if facts.labels:
+    if info.labels:
         values["usage"] += kind.usage_of_labels
-    if facts.texts_per_example == 2:
+    if info.texts_per_example == 2:
         values["example"] = '"one text", "and another"'
     values["usage"] = Template(values["usage"]).substitute(values)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return Template(template).substitute(values)
 
 
-def method_of(facts):
+def method_of(info):
     """How the encoder was pretrained, in words."""
-    if facts.imported_from is not None:
+    if info.imported_from is not None:
         return "pretrained by masked language modelling elsewhere"
-    if facts.masks_in_encoder:
+    if info.masks_in_encoder:
         return "pretrained by masked language modelling"
     text = f"pretrained by MAE-LM ({PAPER})"
-    if facts.pretraining.encoder_mask_fraction is None:
+    if info.pretraining.encoder_mask_fraction is None:
         text += " or its MLM baseline"
-    if facts.options.share_decoder_layers:
+    if info.options.share_decoder_layers:
         text += ", with shared decoder layers, unlike the paper's"
     return text
 
 
-def training(facts, data):
+def training(info, data):
     """Lines about data, options and validation, as far as checkpoint and data folder know them."""
-    if facts.imported_from is not None:
-        return [f"No further training: imported from `{facts.imported_from}`, unchanged"]
-    options = facts.options
+    if info.imported_from is not None:
+        return [f"No further training: imported from `{info.imported_from}`, unchanged"]
+    options = info.options
     record = read_record(data, "train")
     lines = []
     if record.tokens:
@@ -137,24 +137,24 @@ def training(facts, data):
         )
         if record.shards > 1:
             counts += f" in {record.shards} shards"
-        lines.append(f"{'Pretraining data' if facts.is_fine_tuned else 'Data'}: {counts}")
-    if facts.updates is not None:
-        stage = "Fine-tuning" if facts.is_fine_tuned else "Pretraining"
-        line = f"{stage}: {facts.updates:,} updates"
+        lines.append(f"{'Pretraining data' if info.is_fine_tuned else 'Data'}: {counts}")
+    if info.updates is not None:
+        stage = "Fine-tuning" if info.is_fine_tuned else "Pretraining"
+        line = f"{stage}: {info.updates:,} updates"
         start = options.finetune_from_model
         if start:
             folder, file = os.path.split(os.path.abspath(start))
             line += f", starting from `{os.path.basename(folder)}/{file}`"
         lines.append(line)
     lines.append("Options: " + ", ".join(shown_options(options)))
-    if facts.valid_metric is not None:
+    if info.valid_metric is not None:
         metric = options.best_checkpoint_metric
-        lines.append(f"Validation {metric}: {facts.valid_metric}{validation_condition(facts)}")
-    if facts.dev_scores:
-        scores = [f"{metric} {value:.2f}" for metric, value in facts.dev_scores.items()]
+        lines.append(f"Validation {metric}: {info.valid_metric}{validation_condition(info)}")
+    if info.dev_scores:
+        scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]
         lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")
-    if facts.labels:
-        lines.append(f"Labels: {', '.join(facts.labels)}")
+    if info.labels:
+        lines.append(f"Labels: {', '.join(info.labels)}")
     return lines
 
 
@@ -169,13 +169,13 @@ def shown_options(options):
     return shown
 
 
-def validation_condition(facts):
+def validation_condition(info):
     """The unit and the circumstances of the validation loss, in words."""
-    if facts.options.best_checkpoint_metric != "loss":
+    if info.options.best_checkpoint_metric != "loss":
         return ""
-    if facts.is_fine_tuned:
-        return " bits" if facts.labels else ""
-    text = f" bits per predicted token, {100 * facts.options.mask_prob:g}% of the tokens predicted"
-    if facts.unigram_bits is not None:
-        text += f"; by token frequencies alone: {facts.unigram_bits:.4g}"
+    if info.is_fine_tuned:
+        return " bits" if info.labels else ""
+    text = f" bits per predicted token, {100 * info.options.mask_prob:g}% of the tokens predicted"
+    if info.unigram_bits is not None:
+        text += f"; by token frequencies alone: {info.unigram_bits:.4g}"
     return text

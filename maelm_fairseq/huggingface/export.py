@@ -30,9 +30,9 @@ from ..base.destinations import check_new
 from ..base.errors import UsageError
 from ..base.files import atomic_folder, temporary_folder
 from ..base.json_files import save_json
-from ..base.running import run
+from ..base.running import run_main
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
-from ..checkpoints.facts import facts_of
+from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head
 from ..hub import MaeLm
@@ -95,19 +95,19 @@ def export(checkpoint, data, dest, format="auto", description=None):
 
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
-    facts = facts_of(state, checkpoint)
+    info = info_of_checkpoint(state, checkpoint)
     dictionary, subwords = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
     head_name, head = _head_of(model, checkpoint)
-    if facts.label_scale != UNSCALED:
-        unscale_head(head, *facts.label_scale)
-        facts = replace(facts, label_scale=UNSCALED)
+    if info.label_scale != UNSCALED:
+        unscale_head(head, *info.label_scale)
+        info = replace(info, label_scale=UNSCALED)
     layout = weights.CODE if format == "code" else weights.choose_layout(model, head)
-    kind = _kind(model, layout, head, facts)
-    labels = _labels(kind, head, facts)
-    config = make_config(model, layout, kind, labels, facts.masks_in_encoder)
+    kind = _kind(model, layout, head, info)
+    labels = _labels(kind, head, info)
+    config = make_config(model, layout, kind, labels, info.masks_in_encoder)
     tensors, remaining = weights.weights_for_transformers(model, layout, kind, head_name)
 
     with temporary_folder(dest) if was_there else atomic_folder(dest) as folder:
@@ -116,11 +116,11 @@ def export(checkpoint, data, dest, format="auto", description=None):
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), kind.reads_words)
-        card = model_card(os.path.basename(dest), facts, config, data, kind, description)
+        card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:
             _check_same(dest, folder)
-        hub_model = MaeLm(model, dictionary, subwords, data, facts)
+        hub_model = MaeLm(model, dictionary, subwords, data, info)
         comparison = compare_with_transformers(folder, config, hub_model, data, kind)
     left_out = sorted({name.partition(".")[0] for name in remaining | unused})
     return Exported(config["architectures"][0], left_out, comparison, was_there)
@@ -165,19 +165,19 @@ def _files(folder):
     return paths
 
 
-def _kind(model, layout, head, facts):
+def _kind(model, layout, head, info):
     """The `ExportKind` that the model with its head, or None, becomes."""
-    if facts.imported_from is not None:
-        has_new_parts = model.decoder is not None or not facts.imported_head
+    if info.imported_from is not None:
+        has_new_parts = model.decoder is not None or not info.imported_head
         if has_new_parts:  # of import_roberta, and untrained
             return ENCODER
-    return weights.choose_kind(model, layout, head, facts.masks_in_encoder)
+    return weights.choose_kind(model, layout, head, info.masks_in_encoder)
 
 
-def _labels(kind, head, facts):
+def _labels(kind, head, info):
     """The names of the classes of a head, ["score"] for regression, None for other models."""
     if kind.has_labels:
-        return facts.classes(head.out_proj.out_features) or ["score"]
+        return info.classes(head.out_proj.out_features) or ["score"]
     return None
 
 
@@ -221,4 +221,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

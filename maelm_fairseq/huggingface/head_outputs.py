@@ -65,7 +65,7 @@ def question_answering(model, samples):
     return {
         "answers": answers,
         "max_answer_tokens": MAX_ANSWER_TOKENS,
-        "may_be_empty": model.facts.may_be_empty,
+        "may_be_empty": model.info.may_be_empty,
     }
 
 

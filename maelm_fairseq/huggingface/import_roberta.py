@@ -24,8 +24,8 @@ import torch
 from ..base.command_line import Parser, within
 from ..base.destinations import check_new
 from ..base.errors import UsageError
-from ..base.running import run
-from ..base.settings import option
+from ..base.option_fields import option
+from ..base.running import run_main
 from ..checkpoints.writing import save_state
 from ..config import MaeLmConfig, check_sizes
 from ..model import MaeLmModel
@@ -222,4 +222,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

@@ -27,7 +27,7 @@ def expected_outputs(model, kind, is_code, lines=()):
     Returns: a dict for `export_checks.check_export`, of plain values and tensors
     """
     limit = model.model.max_positions()
-    samples = sample_texts(lines, limit, are_pairs=model.facts.texts_per_example == 2)
+    samples = sample_texts(lines, limit, are_pairs=model.info.texts_per_example == 2)
     expected = {
         "auto_class": kind.auto_class,
         "trims_offsets": model.tokenizer.trims_places,

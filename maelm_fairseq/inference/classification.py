@@ -8,11 +8,11 @@ import torch
 from ..base.errors import UsageError
 from ..base.subwords import word_sequences
 from ..base.text_input import joined_words, list_of_texts, texts_or_pairs
-from ..heads import SpanHead, TokenClassificationHead, only_head
-from .encoding import Encoding
+from ..heads import SpanHead, TokenClassificationHead
+from .fine_tuned import FineTuned
 
 
-class Classification(Encoding):
+class Classification(FineTuned):
     """A model with a head that classifies texts or words, or predicts numbers."""
 
     def predict(self, texts, pairs=None):
@@ -35,7 +35,7 @@ class Classification(Encoding):
                 "the head was fine-tuned on questions: call answer(question, context), or let "
                 "recipes/finetune_squad.sh answer a test.json"
             )
-        labels = self.facts.classes(head.out_proj.out_features)
+        labels = self.info.classes(head.out_proj.out_features)
         self._check_pairs(is_tagger, pairs is not None)
         if is_tagger:
             joined = list_of_texts(texts, joined_words)
@@ -44,18 +44,10 @@ class Classification(Encoding):
             predictions = self._classify(texts_or_pairs(texts, pairs), head, labels)
         return predictions[0] if isinstance(texts, str) else predictions
 
-    def _head(self):
-        """The head of fine-tuning; refuses a model without one."""
-        heads = self.model.classification_heads
-        name = only_head(heads)
-        if name is None:
-            raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
-        return heads[name]
-
     def _check_pairs(self, is_tagger, are_pairs):
         """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
-        expects_pairs = self.facts.texts_per_example == 2
-        if self.facts.is_of_sentences and are_pairs != expects_pairs:
+        expects_pairs = self.info.texts_per_example == 2
+        if self.info.is_of_sentences and are_pairs != expects_pairs:
             if are_pairs:
                 right = "single texts: call predict(texts)"
             else:
@@ -70,7 +62,7 @@ class Classification(Encoding):
         tokens = [self._tokens_of_text(text, pair, limit) for text, pair in rows]
         logits = self._logits(head, tokens)
         if labels is None:
-            mean, std = self.facts.label_scale
+            mean, std = self.info.label_scale
             return [x.item() * std + mean for x in logits]
         return [dict(zip(labels, x.softmax(-1).tolist())) for x in logits]
 
@@ -82,18 +74,3 @@ class Classification(Encoding):
             (logits,) = self._logits(head, [torch.tensor(tokens)])
             tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
         return list(zip(words, tags))
-
-    @torch.no_grad()
-    def _logits(self, head, rows):
-        """The float32 logits of n texts (T_i,) on the CPU.
-
-        Returns: a list of n, (classes,) each, or (T_i, classes)
-        """
-        if not rows:
-            return []
-        logits = [None] * len(rows)
-        for indices, padding, hidden_states in self._layers_of_batches(self._pad(rows)):
-            outputs = head(hidden_states[-1], padding=padding).float().cpu()
-            for i, output, real in zip(indices.tolist(), outputs, ~padding.cpu()):
-                logits[i] = output[real] if output.dim() == 2 else output
-        return logits

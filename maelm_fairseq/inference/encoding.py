@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from ..base.errors import UsageError
 from ..base.text_input import checked
 from ..base.words import word_spans
-from ..data.batches import batches_of_similar_length
+from ..data.batching import batches_of_similar_length
 from .text_model import SHORTEN_OR_SPLIT, TextModel, checked_tokens, lengths_of
 
 BATCH_TOKENS = 2048  # of a batch, including padding

@@ -16,7 +16,7 @@ from ..finetuning.windows import (
     pieces_of,
 )
 from ..heads import SpanHead
-from .classification import Classification
+from .fine_tuned import FineTuned
 
 
 class Answer(NamedTuple):
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     score: float
 
 
-class QuestionAnswering(Classification):
+class QuestionAnswering(FineTuned):
     """A model with a head that finds answers in texts."""
 
     def answer(self, questions, contexts):
@@ -60,6 +60,6 @@ class QuestionAnswering(Classification):
             scores = log_probabilities(logits[None], row[None])[0].double().numpy()
             candidates.append(best_in_window(scores, window, pieces))
         best = best_of(candidates)
-        if is_empty(best, self.facts.may_be_empty) or best.score == -math.inf:
+        if is_empty(best, self.info.may_be_empty) or best.score == -math.inf:
             return Answer("", 0, math.exp(best.none))
         return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..base.errors import UsageError
 from ..base.subwords import MASK
 from ..base.text_input import texts_or_pairs, tokens_of
-from ..checkpoints.facts import Facts
+from ..checkpoints.checkpoint_info import CheckpointInfo
 from ..config import check_positions
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -25,16 +25,16 @@ class TextModel:
         dictionary: fairseq's, with `<mask>`
         tokenizer: `subwords.Subwords`
         data: folder of the vocabulary
-        facts: what its checkpoint says of itself: `checkpoints.facts.Facts`
+        info: what its checkpoint says of itself: `checkpoint_info.CheckpointInfo`
     """
 
-    def __init__(self, model, dictionary, tokenizer, data, facts=None):
+    def __init__(self, model, dictionary, tokenizer, data, info=None):
         self.model = model
         self.dictionary = dictionary
         self.tokenizer = tokenizer
         self.data = data
-        self.facts = facts or Facts()
-        self.masks_in_encoder = self.facts.masks_in_encoder
+        self.info = info or CheckpointInfo()
+        self.masks_in_encoder = self.info.masks_in_encoder
         self.mask_id = dictionary.index(MASK)
 
     def to(self, device):

@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.settings import option
+from ..base.option_fields import option
 
 MANIFEST = "prepare.json"
 

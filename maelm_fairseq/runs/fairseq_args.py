@@ -3,7 +3,7 @@ sets them itself."""
 
 from ..base.command_line import shorten_argparse_errors
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from ..fairseq_api import options
 from ..training.option_checks import check_no_interpolation
 

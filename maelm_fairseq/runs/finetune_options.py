@@ -10,7 +10,7 @@ from .. import __path__ as plugin
 from ..base.command_line import Parser, within
 from ..base.destinations import check_folder
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT

@@ -14,7 +14,7 @@ compares it with what was measured (benchmarks/RESULTS.md).
 import copy
 import sys
 
-from ..base.running import run
+from ..base.running import run_main
 
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
@@ -125,4 +125,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

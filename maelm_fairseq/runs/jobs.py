@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..base.settings import CLUSTER
+from ..base.option_fields import CLUSTER
 from ..base.signals import SIGNALS, STOPPED, end_with_parent
 
 

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from .. import __path__ as plugin
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from .gpu_memory import BATCH_SIZE_PLACEHOLDER
 from .machines import count_gpus
 

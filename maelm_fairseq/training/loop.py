@@ -6,7 +6,7 @@ import sys
 
 from ..base.checkpoint_names import LAST_CHECKPOINT
 from ..base.errors import UsageError, is_out_of_memory, one_line
-from ..base.settings import option
+from ..base.option_fields import option
 from ..data.epochs import ResumableIterator
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel

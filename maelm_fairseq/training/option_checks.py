@@ -8,8 +8,8 @@ import torch
 from omegaconf import ListConfig
 
 from ..base.errors import UsageError
+from ..base.option_fields import as_dict, check_ranges, option
 from ..base.ranges import Range
-from ..base.settings import as_dict, check_ranges, option
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 

@@ -9,7 +9,7 @@ from argparse import Namespace
 import torch
 
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from ..base.typed_values import short_repr, typed
 from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (

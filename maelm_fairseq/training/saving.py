@@ -10,7 +10,7 @@ import torch
 
 from ..base.checkpoint_names import all_checkpoints, last_checkpoint
 from ..base.errors import UsageError
-from ..base.settings import option
+from ..base.option_fields import option
 from ..checkpoints import writing
 from ..fairseq_api import PathManager
 from ..model import MaeLmModel

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.running import run
+from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.words import WORD_START
 
 MASKED = [
@@ -51,4 +51,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main)
+    run_main(main)

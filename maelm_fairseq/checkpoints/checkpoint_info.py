@@ -52,7 +52,7 @@ class PretrainingOptions:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CheckpointInfo:
     """What a checkpoint says of itself, for the hub, the export, its card, and fine-tuning."""
 
     labels: Optional[List[str]] = None  # the names of the classes, in order
@@ -93,7 +93,7 @@ class Facts:
         return list(map(str, names))
 
 
-def facts_of(state, path):
+def info_of_checkpoint(state, path):
     """What a checkpoint of this plugin, from `building.read_checkpoint`, says of itself.
 
     Raises ValueError: it says something of another type
@@ -121,7 +121,7 @@ def facts_of(state, path):
         f"{where}: task_state: scores: valid",
     )
 
-    return Facts(
+    return CheckpointInfo(
         labels=task.labels,
         texts_per_example=len(task.form[1]) if task.form else 1,
         is_of_sentences=task.form is not None,
