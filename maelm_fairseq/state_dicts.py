@@ -17,7 +17,7 @@ def weights_of(weights, name):
     }
 
 
-def fit_parts(weights, own):
+def fit_parts(weights, model_weights):
     """Gives a checkpoint's weights the parts of a model, in place.
 
     The parts are the decoder, the language-model head and fine-tuning heads. Those that the model
@@ -26,18 +26,18 @@ def fit_parts(weights, own):
 
     Args:
         weights: state dict of the checkpoint
-        own: state dict of the model
+        model_weights: state dict of the model
     """
-    keys = [key for key in {**own, **weights} if not key.startswith(ENCODER_PREFIXES)]
+    keys = [key for key in {**model_weights, **weights} if not key.startswith(ENCODER_PREFIXES)]
     for name in dict.fromkeys(map(_part_of, keys)):
         saved_part = weights_of(weights, name)
-        own_part = weights_of(own, name)
-        if shapes_of(saved_part) == shapes_of(own_part):
+        model_part = weights_of(model_weights, name)
+        if shapes_of(saved_part) == shapes_of(model_part):
             continue
         for key in saved_part:
             del weights[f"{name}.{key}"]
-        weights.update({f"{name}.{key}": value for key, value in own_part.items()})
-        outcome = "is newly initialised" if own_part else "of the checkpoint is not used"
+        weights.update({f"{name}.{key}": value for key, value in model_part.items()})
+        outcome = "is newly initialised" if model_part else "of the checkpoint is not used"
         logger.info(f"{name} {outcome}")
 
 

@@ -84,11 +84,11 @@ def parse():
         metavar="FILE",
         help="text to train on, plain or gzip",
     )
-    held_out = parser.add_mutually_exclusive_group(required=True)
-    held_out.add_argument(
+    valid_options = parser.add_mutually_exclusive_group(required=True)
+    valid_options.add_argument(
         "--valid", type=path, metavar="FILE", help="held-out text, to validate and measure on"
     )
-    held_out.add_argument(
+    valid_options.add_argument(
         "--valid-documents",
         type=within(1),
         metavar="N",

@@ -41,14 +41,14 @@ EPILOG = (
 RECIPES = Path(__file__).resolve().parent
 
 
-def parse(recipe, words):
+def parse(recipe, argv):
     """The recipe's own options, and those for fairseq-train.
 
     All options that come after `--` are for fairseq-train.
     """
     usage = "%(prog)s --data DATA[:DATA...] --save-dir RUN [options]"
     parser = Parser(os.path.basename(recipe), usage, description_of(recipe), EPILOG)
-    if "-h" in words or "--help" in words:
+    if "-h" in argv or "--help" in argv:
         parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
     add = parser.add_argument
     add(
@@ -96,7 +96,7 @@ def parse(recipe, words):
         "the effective batch stays the same",
     )
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
-    args, fairseq_args = parser.parse_known_args(words)
+    args, fairseq_args = parser.parse_known_args(argv)
     if ":" in args.data and os.path.exists(os.path.join(args.data, "dict.txt")):
         raise UsageError(
             f"--data {args.data}: fairseq-train separates folders by colons; "
@@ -135,8 +135,8 @@ def check_data(args):
 
 def main():
     scripts = [*sorted(RECIPES.glob("pretrain_*.sh")), RECIPES / "adapt.sh"]
-    recipe, words = script_and_options({str(path): path.name for path in scripts})
-    args, fairseq_args = parse(recipe, words)
+    recipe, argv = script_and_options({str(path): path.name for path in scripts})
+    args, fairseq_args = parse(recipe, argv)
     if args.gpus is None:
         args.gpus = count_gpus()
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")

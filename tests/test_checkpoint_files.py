@@ -142,8 +142,8 @@ def test_a_run_that_was_taken_back_keeps_its_own_checkpoints_and_those_that_it_h
     keep = ["--save-interval-updates", 1, "--keep-interval-updates", 1, "--max-update", 3]
     assert f"renamed the later {saved}/checkpoint_1_4.pt to" in train(data, saved, *keep)
     names = sorted(path.name for path in saved.glob("checkpoint_1*"))
-    assert names == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.left"]
-    assert (saved / "checkpoint_1_4.pt.left").read_bytes() == later
+    assert names == ["checkpoint_1_3.pt", "checkpoint_1_4.pt.superseded"]
+    assert (saved / "checkpoint_1_4.pt.superseded").read_bytes() == later
     spoil(saved / "checkpoint_last.pt", "cut_in_half")
     assert "Loaded checkpoint" in train(data, saved, *keep)
     assert updates(saved) == 3

@@ -95,10 +95,10 @@ def test_a_table_without_pairs_is_refused(tmp_path, text, message):
 
 def test_pairs_that_a_model_cannot_decide(pretrained):
     model = hub.from_pretrained(pretrained[1], data=pretrained[0])
-    places = ["x/blimp.tsv, line 5", "x/blimp.tsv, line 7"]
+    origins = ["x/blimp.tsv, line 5", "x/blimp.tsv, line 7"]
     groups = np.array(["", ""])
     for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
-        pairs = Pairs("blimp", "", places, ["kan", "lo"], ["lo", bad], groups)
+        pairs = Pairs("blimp", "", origins, ["kan", "lo"], ["lo", bad], groups)
         fault = f"x/blimp.tsv, line 7: .* has {size} tokens, expected 1 to 30; change it"
         refuses(fault, decide, model, pairs)
     model.score = lambda texts: [(np.nan, 1) for _ in texts]

@@ -50,11 +50,11 @@ class BytePair(Subwords):
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]
         contents = canonical(file, ids, extended=len(ids) > len(symbols))
         self._tokenizer = type(original).from_str(json.dumps(contents))
-        self.trims_places = trims_offsets(file["post_processor"] or {})
+        self.trims_offsets = trims_offsets(file["post_processor"] or {})
         self._tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
             ("</s>", EOS),
             ("<s>", BOS),
-            trim_offsets=self.trims_places,
+            trim_offsets=self.trims_offsets,
             add_prefix_space=self._prefix,
         )
         self._tokenizer.decoder = self._decoder

@@ -49,14 +49,14 @@ def script_and_options(scripts):
     Raises:
         UsageError: a user called the program itself
     """
-    script, *words = sys.argv[1:] or [""]
+    script, *argv = sys.argv[1:] or [""]
     if script not in scripts:
         names = ", ".join(scripts.values())
         raise UsageError(
             f"{sys.argv[0]}: found {script or 'nothing'} as its first argument, which the scripts "
             f"that call it set; run one of {names}"
         )
-    return script, words
+    return script, argv
 
 
 def shorten_argparse_errors():

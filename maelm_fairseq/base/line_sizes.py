@@ -28,14 +28,14 @@ class LineSizes:
         tokens: their number
     Args:
         prefix: the path of the data without `.idx`
-        again: what to do about damaged files, for error messages
+        fix: what to do about damaged files, for error messages
     Raises ValueError: it is in another format, or index and data do not have the length that the
         header implies
     """
 
-    def __init__(self, prefix, again="binarize again"):
+    def __init__(self, prefix, fix="binarize again"):
         self.path = prefix + ".idx"
-        self._again = again
+        self._fix = fix
         with opened(self.path) as stream:
             header = stream.read(HEADER.size)
             size = stream.seek(0, os.SEEK_END)
@@ -45,19 +45,19 @@ class LineSizes:
         if (magic, version) != (MAGIC, 1) or code not in DTYPE_OF_CODE:
             raise UsageError(
                 f"{self.path} is not an index of fairseq's format 'mmap', the default of "
-                f"fairseq-preprocess; {again}"
+                f"fairseq-preprocess; {fix}"
             )
         expected = HEADER.size + 12 * self._lines
         if size != expected:
             raise UsageError(
                 f"{self.path} has {size} bytes, but its header implies {expected}: it is damaged; "
-                f"{again}"
+                f"{fix}"
             )
         self.dtype = np.dtype(DTYPE_OF_CODE[code])
         last_begin = int.from_bytes(end, "little") if self._lines else 0
         last_size = int(self.read(max(0, self._lines - 1)).sum()) * self.dtype.itemsize
         data_size = last_begin + last_size
-        check_bytes_of_tokens(prefix, os.path.getsize(prefix + ".bin"), data_size, again)
+        check_bytes_of_tokens(prefix, os.path.getsize(prefix + ".bin"), data_size, fix)
         self.tokens = data_size // self.dtype.itemsize
 
     def __len__(self):
@@ -88,7 +88,7 @@ class LineSizes:
                 raise UsageError(
                     f"{self.path}: line {first + i + 1} has {sizes[i]} tokens from byte "
                     f"{stored[i]}, expected one or more from byte {expected[i]}: it is damaged; "
-                    f"{self._again}"
+                    f"{self._fix}"
                 )
             begin += int(sizes.sum())
             yield first, sizes
@@ -100,10 +100,10 @@ class LineSizes:
             return np.fromfile(stream, dtype, count).astype(np.int64)
 
 
-def check_bytes_of_tokens(prefix, actual, expected, again="binarize again"):
+def check_bytes_of_tokens(prefix, actual, expected, fix="binarize again"):
     """Refuses a file of tokens that has another number of bytes than its index implies."""
     if actual != expected:
         raise UsageError(
             f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: it is incomplete, or "
-            f"the two files are of different runs; {again}"
+            f"the two files are of different runs; {fix}"
         )

@@ -27,11 +27,11 @@ class Subwords(ABC):
         file_name: what the file is called in a folder of data
         symbols: of all tokens, in order, with `<mask>`: list of str
         mask: the token of `<mask>`
-        trims_places: whether the places of tokens in a text leave out the spaces around them, in
+        trims_offsets: whether the offsets of tokens in a text leave out the spaces around them, in
             an export
     """
 
-    trims_places = True
+    trims_offsets = True
 
     @cached_property
     def word_starts(self):
@@ -78,7 +78,7 @@ class Subwords(ABC):
 
     @abstractmethod
     def spans(self, text):
-        """The tokens of a text, and the places of each in it, with spaces: list of (begin, end)."""
+        """The tokens of a text, and their offsets in it, with spaces: list of (begin, end)."""
 
     @abstractmethod
     def decode(self, tokens):

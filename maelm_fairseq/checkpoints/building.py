@@ -118,11 +118,11 @@ def build_model(state, dictionary, checkpoint_file):
             model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None
-    own = model.state_dict()
-    modules = {module_of(name) for name in own}
+    model_weights = model.state_dict()
+    modules = {module_of(name) for name in model_weights}
     # Objectives besides MAE-LM may have pretrained other modules.
     weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
-    weights = cast_weights(weights, own, checkpoint_file)
+    weights = cast_weights(weights, model_weights, checkpoint_file)
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
 

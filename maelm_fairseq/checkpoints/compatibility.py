@@ -72,31 +72,31 @@ def check_vocabulary(state, dictionary, path):
         )
 
 
-def compare_configurations(saved, own, names, path):
+def compare_configurations(saved, cfg, names, path):
     """Refuses a checkpoint of another model; the error says which options differ.
 
     Args:
         saved: has the options of the checkpoint as attributes
-        own: has those of the model to load it into
+        cfg: has those of the model to load it into
         names: of the options that are compared
         path: of the checkpoint
     """
     different = []
     for name in names:
         in_checkpoint = getattr(saved, name)
-        here = getattr(own, name)
+        here = getattr(cfg, name)
         if str(in_checkpoint) != str(here):
             different.append(f"{option(name)} {in_checkpoint} in the checkpoint, {here} here")
     if different:
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 
 
-def cast_weights(weights, own, path):
+def cast_weights(weights, model_weights, path):
     """Weights of a checkpoint, in the precision of a model.
 
     Args:
         weights: a state dict
-        own: that of the model
+        model_weights: that of the model
         path: of the checkpoint
     Returns: a state dict
     Raises:
@@ -108,7 +108,7 @@ def cast_weights(weights, own, path):
                 f"{path}: weight {name!r} contains {weight.dtype}; use an earlier checkpoint"
             )
     weights = {
-        name: weight.to(own[name].dtype) if name in own else weight
+        name: weight.to(model_weights[name].dtype) if name in model_weights else weight
         for name, weight in weights.items()
     }
     for name, weight in weights.items():
@@ -118,10 +118,10 @@ def cast_weights(weights, own, path):
                 "earlier checkpoint"
             )
     shapes = shapes_of(weights)
-    own_shapes = shapes_of(own)
-    for name in {**own_shapes, **shapes}:
+    model_shapes = shapes_of(model_weights)
+    for name in {**model_shapes, **shapes}:
         shape = shapes.get(name, "none")
-        expected = own_shapes.get(name, "none")
+        expected = model_shapes.get(name, "none")
         if shape != expected:
             raise UsageError(
                 f"{path}: damaged, or of another version: weight {name!r} has the shape {shape}, "

@@ -39,8 +39,8 @@ def count_neighbours(blocks, vocabulary):
             right = tokens[distance:][in_same_block]
             all_pairs += [left * vocabulary + right, right * vocabulary + left]
             weights.append(np.full(2 * len(left), 1 / distance))
-        pairs, places = np.unique(np.concatenate(all_pairs), return_inverse=True)
-        counts = np.bincount(places, np.concatenate(weights))
+        pairs, pair_of_each = np.unique(np.concatenate(all_pairs), return_inverse=True)
+        counts = np.bincount(pair_of_each, np.concatenate(weights))
     return pairs, counts
 
 
@@ -71,9 +71,9 @@ def embeddings(pairs, counts, vocabulary, width, std):
     filled = torch.from_numpy(np.bincount(rows, information, vocabulary) > 0)
     if not filled.any():  # any two symbols are neighbours as often as by chance
         return torch.zeros(vocabulary, width)
-    places = torch.from_numpy(np.stack([rows, columns]))
+    indices = torch.from_numpy(np.stack([rows, columns]))
     values = torch.from_numpy(information).float()
-    matrix = torch.sparse_coo_tensor(places, values, (vocabulary, vocabulary)).coalesce()
+    matrix = torch.sparse_coo_tensor(indices, values, (vocabulary, vocabulary)).coalesce()
     rank = min(vocabulary, width + OVERSAMPLING)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -83,14 +83,14 @@ def deal(targets, ids):
     Returns: int64 (N,)
     """
     # In the order of the hashes.
-    _, first, places = np.unique(ids, return_index=True, return_inverse=True)
+    _, first, group_of_each = np.unique(ids, return_index=True, return_inverse=True)
     strata = targets[first]
     if targets.dtype.kind == "f":
         ranks = np.argsort(np.argsort(strata, kind="stable"))
         strata = ranks * 10 // max(len(first), 1)
     dealt = np.empty(len(first), np.int64)
     dealt[np.argsort(strata, kind="stable")] = np.arange(len(first)) % PROBE_FOLDS
-    return dealt[places]
+    return dealt[group_of_each]
 
 
 def read_probe_task(folder, regression=False):

@@ -27,8 +27,8 @@ FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"
 def tables_heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
     # Names of files can be any bytes.
-    words = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]
-    command = shlex.join([args.command, *words])
+    argv = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]
+    command = shlex.join([args.command, *argv])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [
         f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by",

@@ -33,14 +33,14 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(tokenizer, text):
-    """The `Pieces` of a text, with the tokenizer's own places in it."""
+    """The `Pieces` of a text, with the tokenizer's own offsets in it."""
     tokens, spans = tokenizer.spans(text)
-    places = []
+    offsets = []
     for begin, end in spans:
         words = text[begin:end].strip()
         begin = text.index(words, begin)
-        places.append((begin, begin + len(words)))
-    begins, ends = np.array(places, np.int64).reshape(-1, 2).T
+        offsets.append((begin, begin + len(words)))
+    begins, ends = np.array(offsets, np.int64).reshape(-1, 2).T
     return Pieces(tokens, begins, ends)
 
 

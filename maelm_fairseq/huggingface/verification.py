@@ -30,7 +30,7 @@ def expected_outputs(model, kind, is_code, lines=()):
     samples = sample_texts(lines, limit, are_pairs=model.info.texts_per_example == 2)
     expected = {
         "auto_class": kind.auto_class,
-        "trims_offsets": model.tokenizer.trims_places,
+        "trims_offsets": model.tokenizer.trims_offsets,
         "allows_left_padding": is_code,
     }
     # A byte-level BPE that is exported for lists of words gives single texts other tokens.

@@ -54,32 +54,32 @@ def check_split(folder, name, tokenizer, expected):
     """
     prefix = os.path.join(folder, name)
     data = prefix + ".bin"
-    again = AGAIN.format(prefix + ".*")
+    fix = AGAIN.format(prefix + ".*")
     if not is_encoded(folder, name):
         raise UsageError(
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"
         )
-    record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", again)
+    record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", fix)
     if record.sha256.get("part", expected) != expected:
         raise UsageError(
-            f"{prefix}.* are of another split, shard or text: put its own files back, or {again}"
+            f"{prefix}.* are of another split, shard or text: put its own files back, or {fix}"
         )
-    index = LineSizes(prefix, again)
+    index = LineSizes(prefix, fix)
     tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
     checksums = [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
         ("idx", index.path, sha256(index.path)),
         ("bin", data, _sha256_of_tokens(tokens)),
     ]
-    _check_unchanged(prefix, checksums, record, again)
-    counts = _check_lines(data, index, tokens, tokenizer, record.sample, again)
+    _check_unchanged(prefix, checksums, record, fix)
+    counts = _check_lines(data, index, tokens, tokenizer, record.sample, fix)
     rate = _report_counts(prefix, counts, record)
     counted = {
         "text_lines": counts.text_lines,
         "documents": counts.documents,
         "tokens": counts.tokens,
     }
-    check_counts(data, counted, record, again)
+    check_counts(data, counted, record, fix)
     _check_unknown(data, rate)
     verdict = "all files match their SHA-256"
     if not record.sha256:
@@ -101,12 +101,12 @@ def _check_unknown(data, rate):
         )
 
 
-def _check_unchanged(prefix, checksums, record, again):
+def _check_unchanged(prefix, checksums, record, fix):
     """Compares (file type, path of a file, SHA-256 of its contents) with a record."""
     for file_type, path, checksum in checksums:
         if record.sha256.get(file_type, checksum) != checksum:
             raise UsageError(
-                f"{path} has changed since {prefix}.* was encoded; put it back, or {again}"
+                f"{path} has changed since {prefix}.* was encoded; put it back, or {fix}"
             )
 
 
@@ -117,7 +117,7 @@ def _sha256_of_tokens(tokens):
     return digest.hexdigest()
 
 
-def _check_lines(data, index, tokens, tokenizer, sample, again):
+def _check_lines(data, index, tokens, tokenizer, sample, fix):
     """Counts lines and documents, and compares the tokens of a sample of lines with its text.
 
     Args:
@@ -125,7 +125,7 @@ def _check_lines(data, index, tokens, tokenizer, sample, again):
         index: `LineSizes`
         tokens: of all lines
         sample: list of (number of a line, its text)
-        again: what to do if they differ
+        fix: what to do if they differ
     Returns: `TokenCounts`
     """
     documents = text_lines = longest = first = 0
@@ -146,7 +146,7 @@ def _check_lines(data, index, tokens, tokenizer, sample, again):
                 if ids != tokenizer.encode_lines([line])[0].tolist():
                     raise UsageError(
                         f"{data}: line {number + 1} is not what its text, {line[:200]!r}, gives;"
-                        f" {again}"
+                        f" {fix}"
                     )
     return TokenCounts(documents, text_lines, len(tokens), longest)
 

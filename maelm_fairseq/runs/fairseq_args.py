@@ -8,10 +8,10 @@ from ..fairseq_api import options
 from ..training.option_checks import check_no_interpolation
 
 
-def parsed(words):
+def parsed(argv):
     """What fairseq-train makes of options, without --user-dir: the plugin is imported already."""
     shorten_argparse_errors()
-    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    args = options.parse_args_and_arch(options.get_training_parser(), argv)
     check_no_interpolation(args)
     return args
 

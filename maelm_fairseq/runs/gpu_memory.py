@@ -106,7 +106,7 @@ def memory_of_gpu():
 
 
 def main():
-    sequences, *words = sys.argv[1:]
+    sequences, *argv = sys.argv[1:]
     memory = memory_of_gpu()
     if memory is None:
         return
@@ -116,7 +116,7 @@ def main():
     from ..vocabulary import load_dictionary
     from .fairseq_args import parsed
 
-    cfg = convert_namespace_to_omegaconf(parsed(words))
+    cfg = convert_namespace_to_omegaconf(parsed(argv))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
     batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))
     if batch is not None:

@@ -148,8 +148,8 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
     asked["dataset"]["batch_size"] = BATCH_SIZE_PLACEHOLDER
     asked["optimization"]["update_freq"] = [BATCH_SIZE_PLACEHOLDER]
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
-    words = [str(sequences), args.data, *fairseq_options(asked), *fairseq_args]
-    done = subprocess.run([*program, *words], capture_output=True, text=True)
+    argv = [str(sequences), args.data, *fairseq_options(asked), *fairseq_args]
+    done = subprocess.run([*program, *argv], capture_output=True, text=True)
     if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
         return None
     batch, memory = done.stdout.split(" ", 1)

@@ -50,21 +50,21 @@ def check_run(state, trainer, path, starts_anew):
     typed(ExtraState, extra, f"{path}: extra_state")
     model = trainer.get_model()
     saved = Namespace(**state["cfg"]["model"])
-    own_weights = model.state_dict()
+    model_weights = model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
-    own_state = trainer.task.state.state_dict
+    run_state = trainer.task.state.state_dict
     if starts_anew:
         compare_configurations(saved, model.cfg, ENCODER_OPTIONS, path)
-        remove_other_heads(state, saved, model.cfg, own_state)
+        remove_other_heads(state, saved, model.cfg, run_state)
         # The rest, such as labels, is of another task.
         state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
-        fit_parts(state["model"], own_weights)
+        fit_parts(state["model"], model_weights)
     else:
         compare_configurations(saved, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
         report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
-        check_task_state(state["task_state"], own_state, path)
-    cast_weights(state["model"], own_weights, path)
+        check_task_state(state["task_state"], run_state, path)
+    cast_weights(state["model"], model_weights, path)
 
 
 def report_new_schedule(before, now, path):
@@ -83,19 +83,19 @@ def check_history(history, path, starts_anew):
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
 
 
-def remove_other_heads(state, saved, own, own_state):
+def remove_other_heads(state, saved, cfg, run_state):
     """Removes the heads from a checkpoint if they differ from the run's in labels or pooling.
 
     Args:
         state: of the checkpoint
         saved: the options of its model
-        own: those of the run's model
-        own_state: of the run's task
+        cfg: those of the run's model
+        run_state: of the run's task
     """
     saved_state = state["task_state"]
     names = ["labels", STANDARDISED]
-    has_same_labels = all(saved_state.get(name) == own_state.get(name) for name in names)
-    has_same_pooling = saved.classification_pooling == str(own.classification_pooling)
+    has_same_labels = all(saved_state.get(name) == run_state.get(name) for name in names)
+    has_same_pooling = saved.classification_pooling == str(cfg.classification_pooling)
     if has_same_labels and has_same_pooling:
         return
     heads = [name for name in state["model"] if name.startswith(HEAD_PREFIX)]
@@ -103,16 +103,16 @@ def remove_other_heads(state, saved, own, own_state):
         del state["model"][name]
 
 
-def check_task_state(saved_state, own_state, path):
+def check_task_state(saved_state, run_state, path):
     """Refuses to resume with other data than those that the checkpoint's task has seen."""
-    if STANDARDISED in own_state and STANDARDISED not in saved_state:
+    if STANDARDISED in run_state and STANDARDISED not in saved_state:
         raise UsageError(
             f"{path}: its head predicts numbers as versions until 0.2.0 do; start a run of its own"
         )
-    for name in own_state:
-        if name in saved_state and own_state[name] != saved_state[name]:
+    for name in run_state:
+        if name in saved_state and run_state[name] != saved_state[name]:
             was = in_words(saved_state[name])
-            now = in_words(own_state[name])
+            now = in_words(run_state[name])
             raise UsageError(
                 f"{path}: the data differ from those of the run: {name} was {was} and is {now}; "
                 "use the same"

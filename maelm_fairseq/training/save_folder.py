@@ -101,7 +101,7 @@ def restore_best(last, best):
     if os.path.isfile(best) and filecmp.cmp(last, best, shallow=False):
         return
     if os.path.lexists(best):
-        renamed = set_aside(best, ".left")
+        renamed = set_aside(best, ".superseded")
         logger.warning(f"{last} is the best checkpoint; renamed {best} to {renamed}")
     writing.copy(last, best)
 
@@ -129,7 +129,7 @@ def set_aside_later(save_dir, suffix, update):
     """
     for path, update_of_path in interval_checkpoints(save_dir, suffix).items():
         if update_of_path > update:
-            renamed = set_aside(path, ".left")
+            renamed = set_aside(path, ".superseded")
             logger.warning(
                 f"resuming from update {update:,}; renamed the later {path} to {renamed}"
             )
