@@ -233,3 +233,19 @@ def test_prose_has_the_interval_of_the_primary_test(path):
     ]
     assert len(claims) == 1
     assert f"({low:+.1f} to {high:+.1f}" in claims[0]
+
+
+@pytest.mark.parametrize("path, beginning", [
+    ("experiments/RESULTS.md", "- **What came of it**"),
+    ("experiments/SMALL.md", "**Beside an MLM with 80/10/10**"),
+])  # fmt: skip
+def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
+    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- objectives_on_pairs -->\n(.*?)<!-- end -->", text, flags=re.S)
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    (claim,) = [line for line in lines if line.startswith(beginning)]
+    for variant in ["mae_lm", "small"]:
+        titles = [small.VARIANT_TITLES[name] for name in (variant, "mlm")]
+        mean, low, high = map(float, cells(table, ", minus: ".join(titles))[-3:])
+        assert f"{abs(mean):.1f} points" in claim or f"{mean:+.1f} " in claim
+        assert f"({low:+.1f} to {high:+.1f}" in claim

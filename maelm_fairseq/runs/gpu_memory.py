@@ -12,6 +12,7 @@ compares it with what was measured (benchmarks/RESULTS.md).
 """
 
 import copy
+import json
 import sys
 
 from ..base.running import run_main
@@ -121,7 +122,8 @@ def main():
     batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))
     if batch is not None:
         needed = needed_at_most(cfg, vocabulary, batch)
-        print(batch, f"{needed / GIB:.0f} of {memory / GIB:.0f} GiB")
+        memory_in_words = f"{needed / GIB:.0f} of {memory / GIB:.0f} GiB"
+        print(json.dumps({"batch_size": batch, "memory": memory_in_words}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The settings of a pretraining recipe, and how options and devices change them."""
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -152,10 +153,13 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
     done = subprocess.run([*program, *argv], capture_output=True, text=True)
     if done.returncode or not done.stdout:  # fairseq-train will say what is wrong with the options
         return None
-    batch, memory = done.stdout.split(" ", 1)
-    about = f"about {memory.strip()} of a GPU, by a formula; --batch-size N sets another number"
-    print(f"{batch} sequences at a time, {about}", file=sys.stderr)
-    return int(batch)
+    chosen = json.loads(done.stdout)
+    print(
+        f"{chosen['batch_size']} sequences at a time, about {chosen['memory']} of a GPU, by a "
+        "formula; --batch-size N sets another number",
+        file=sys.stderr,
+    )
+    return chosen["batch_size"]
 
 
 def scale_schedule(cfg, updates):
