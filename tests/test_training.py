@@ -156,7 +156,7 @@ def test_a_batch_that_does_not_fit_ends_training(data, tmp_path, monkeypatch):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr("maelm_fairseq.criterion.MaeLmCriterion.forward", forward)
-    refuses("out of memory: use a smaller batch", stepped, data, tmp_path)
+    refuses("out of memory: reduce the size of the batch", stepped, data, tmp_path)
 
 
 # Objectives of one's own --------------------------------------------------------------------------
