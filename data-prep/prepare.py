@@ -24,7 +24,8 @@ from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
 from maelm_fairseq.preparation.checks import check
-from maelm_fairseq.preparation.encode import HeldOut, encode
+from maelm_fairseq.preparation.documents import HeldOut
+from maelm_fairseq.preparation.encode import encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_sample
 from maelm_fairseq.preparation.records import (

@@ -1,6 +1,5 @@
 """The pretraining task: dictionary, blocks, masking, batches."""
 
-import copy
 import itertools
 import logging
 import os
@@ -9,20 +8,19 @@ from typing import Optional
 
 import numpy as np
 import torch
-from omegaconf import II, MISSING, OmegaConf
+from omegaconf import II, MISSING
 
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
-from .base.option_fields import as_dict, check_ranges, setting
+from .base.option_fields import as_dict, setting
+from .base_task import MaeLmBaseTask, check_best_metric
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
-from .data.epochs import ResumableIterator
 from .data.masked_items import MaskedBlockDataset
 from .distributed import from_first_process
 from .fairseq_api import (
     ChoiceEnum,
-    FairseqTask,
     distributed_utils,
     indexed_dataset,
     metrics,
@@ -30,7 +28,7 @@ from .fairseq_api import (
     utils,
 )
 from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
-from .precision import PrecisionConfig, check_precision
+from .precision import PrecisionConfig
 from .vocabulary import checked_dictionary, load_dictionary
 
 logger = logging.getLogger(__name__)
@@ -39,58 +37,6 @@ MAX_COUNTED_TOKENS = 20_000_000  # tokens of the training text that are counted
 # Standard deviation of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, this value gave the
 # lowest loss.
 EMBEDDING_STD = 0.06
-# Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
-# have no effect here.
-BATCH_OPTIONS = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
-IGNORED_OPTIONS = ["ignore_invalid_inputs", "disable_iterator_cache", "update_epoch_batch_itr"]
-
-
-class MaeLmBaseTask(FairseqTask):
-    """A task of one dictionary, with `<mask>`, that uses every sequence of its data.
-
-    Its `cfg` is a `PrecisionConfig`.
-    """
-
-    def __init__(self, cfg, dictionary):
-        super().__init__(cfg)
-        self.dictionary = dictionary
-
-    @classmethod
-    def setup_task(cls, cfg, **kwargs):
-        """The task of a configuration, which must be in range and without contradictions."""
-        check_ranges(cfg, OmegaConf.get_type(cfg))
-        check_precision(cfg)
-        return cls(cfg)
-
-    @property
-    def source_dictionary(self):
-        return self.dictionary
-
-    target_dictionary = source_dictionary
-
-    def get_batch_iterator(
-        self, dataset, *, max_positions=None, epoch=1, grouped_shuffling=False, **options
-    ):
-        """As fairseq's, but a `ResumableIterator`, and a new one each epoch.
-
-        `options` are fairseq's others.
-        """
-        if grouped_shuffling:
-            raise UsageError(
-                "--grouped-shuffling leaves out the last batches of every epoch: remove it"
-            )
-        # A copy, since training and validation may share the dataset, and each sets its own epoch.
-        dataset = copy.copy(dataset)
-        dataset.set_epoch(epoch)
-        longest = dataset.sizes.max()
-        if max_positions is not None and longest > max_positions:  # fairseq would drop them
-            raise UsageError(
-                f"sequences of up to {longest} tokens, {max_positions} are allowed: "
-                "raise --max-tokens"
-            )
-        batching = {name: options.pop(name, default) for name, default in BATCH_OPTIONS.items()}
-        options = {name: value for name, value in options.items() if name not in IGNORED_OPTIONS}
-        return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 
 @dataclass
@@ -330,10 +276,8 @@ def check_metric(cfg, criterion):
             logged = aggregator.get_smoothed_values()
         except Exception:  # a criterion of one's own may need a batch
             logged = [metric]
-    if metric not in logged and not cfg.dataset.disable_validation:
-        raise UsageError(
-            f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; choose one"
-        )
+    if not cfg.dataset.disable_validation:
+        check_best_metric(metric, logged)
 
 
 def has_index(prefix):

@@ -10,10 +10,10 @@ import pytest
 from fairseq.data.iterators import GroupedIterator
 
 from conftest import TINY, refuses
+from maelm_fairseq.base_task import MaeLmBaseTask
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
-from maelm_fairseq.task import MaeLmBaseTask
 from maelm_fairseq.vocabulary import load_dictionary
 from test_preemption import STOPPED, finish, trap, two_processes
 from training import NO_DROPOUT, assert_same_weights, train, updates

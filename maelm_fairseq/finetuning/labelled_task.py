@@ -19,11 +19,11 @@ from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.option_fields import setting
 from ..base.provenance import sha256
+from ..base_task import MaeLmBaseTask, check_best_metric
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
-from ..task import MaeLmBaseTask
 from ..vocabulary import read_vocabulary
 from .encoder_options import copy_encoder_options
 from .jackknife import JACKKNIFE_GROUPS
@@ -209,11 +209,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
     def check_best_metric(self, logged):
         """Refuses to choose the best checkpoint by a metric that is not among those logged."""
         metric = self.cfg.best_checkpoint_metric or "loss"
-        if metric not in logged:
-            raise UsageError(
-                f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; "
-                "choose one"
-            )
+        check_best_metric(metric, logged)
         if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
             raise UsageError(
                 f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric"

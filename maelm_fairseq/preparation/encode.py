@@ -5,7 +5,6 @@ write for the pieces (a line of text is `pieces </s>`, and a single `</s>` follo
 and then the record SPLIT.json.
 """
 
-import functools
 import hashlib
 import heapq
 import os
@@ -17,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +28,7 @@ from ..base.subwords import EOS, UNKNOWN
 from ..base.utf8 import read_lines
 from ..base.vocabulary_files import read_subwords
 from .binarized import token_dtype, write_index
+from .documents import line_counter
 from .progress import progress_bar
 from .raw_text import file_sample
 from .records import InputCounts, SplitRecord, part_checksum
@@ -78,46 +77,6 @@ def encode_chunk(chunk):
 
 
 # In the main process ----------------------------------------------------------------------------
-
-
-def line_counter(tokenizer):
-    """A function that says which count of `InputCounts` a line belongs to.
-
-    It remembers first characters, which mostly decide that.
-    """
-
-    def is_text(text):
-        return len(tokenizer.encode_lines([text])[0]) > 0
-
-    is_text_by_first = functools.cache(is_text)
-
-    def count_name(line):
-        text = line.strip()
-        if not text:
-            return "blank_lines"
-        if is_text_by_first(text[0]) or is_text(text):
-            return "text_lines"
-        return "lines_normalised_to_nothing"
-
-    return count_name
-
-
-class HeldOut(NamedTuple):
-    """Documents for "valid", at even intervals among those for "train"."""
-
-    valid_documents: int
-    documents: int  # of both splits
-
-    def before(self, document):
-        """How many documents for "valid" come before one, by its number."""
-        return (document * self.valid_documents + self.documents // 2) // self.documents
-
-    def split_of(self, document):
-        """The split to which a document belongs, and its number there."""
-        before = self.before(document)
-        if self.before(document + 1) > before:
-            return "valid", before
-        return "train", document - before
 
 
 class Shard:

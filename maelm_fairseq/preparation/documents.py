@@ -1,0 +1,44 @@
+"""Which lines of raw text are text, and to which split and shard their documents belong."""
+
+import functools
+from typing import NamedTuple
+
+
+def line_counter(tokenizer):
+    """A function that says which count of `InputCounts` a line belongs to.
+
+    It remembers first characters, which mostly decide that.
+    """
+
+    def is_text(text):
+        return len(tokenizer.encode_lines([text])[0]) > 0
+
+    is_text_by_first = functools.cache(is_text)
+
+    def count_name(line):
+        text = line.strip()
+        if not text:
+            return "blank_lines"
+        if is_text_by_first(text[0]) or is_text(text):
+            return "text_lines"
+        return "lines_normalised_to_nothing"
+
+    return count_name
+
+
+class HeldOut(NamedTuple):
+    """Documents for "valid", at even intervals among those for "train"."""
+
+    valid_documents: int
+    documents: int  # of both splits
+
+    def before(self, document):
+        """How many documents for "valid" come before one, by its number."""
+        return (document * self.valid_documents + self.documents // 2) // self.documents
+
+    def split_of(self, document):
+        """The split to which a document belongs, and its number there."""
+        before = self.before(document)
+        if self.before(document + 1) > before:
+            return "valid", before
+        return "train", document - before
