@@ -11,7 +11,7 @@ import torch
 
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Counts, predict_margins
+from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_margins
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
@@ -48,7 +48,7 @@ class FewLabels:
         self.dictionary, tokenizer = read_vocabulary(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
         self.examples = Examples(self.task.texts, self.task.targets, tokenizer, positions)
-        self.counts = Counts([(text,) for text in self.task.texts])
+        self.counts = NgramCounts([(text,) for text in self.task.texts])
 
     def draw(self, shots, repeat):
         """The scores of draw number `repeat`, which has `shots` examples of each class.

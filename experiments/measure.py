@@ -157,7 +157,7 @@ def bag_of_words_rows(run_folder):
     The examples are those that encoders are scored on.
     """
     for task in NATURAL:
-        labelled = bag_of_words.Labelled(run_folder / "labelled" / task)
+        labelled = bag_of_words.LabelledFolder(run_folder / "labelled" / task)
         outputs = bag_of_words.baseline_predictions(labelled)
         for score in bag_of_words.scores_of_labelled(labelled, outputs):
             if score.file == "dev.tsv":

@@ -32,7 +32,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Labelled, baseline_predictions
+from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predictions
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, argmax_or_value, spread, together
@@ -166,7 +166,7 @@ def task_answers(name, folder):
     arrays = {}
     for task in NATURAL:
         labelled_folder = folder / "labelled" / task
-        labelled = Labelled(labelled_folder)
+        labelled = LabelledFolder(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
         encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
@@ -273,7 +273,7 @@ def measure_baselines(folder, pairs):
 
 def task_baselines(task, folder, vectors):
     """What is known of a task's examples without an encoder: {name: (n,)}."""
-    labelled = Labelled(folder / "labelled" / task)
+    labelled = LabelledFolder(folder / "labelled" / task)
     baselines = baseline_predictions(labelled)
     arrays = {predictor: argmax_or_value(outputs) for predictor, outputs in baselines.items()}
     arrays[WORD_VECTORS] = answers_of_word_vectors(labelled, vectors, folder / "data")

@@ -38,7 +38,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import Counts
+from maelm_fairseq.evaluation.bag_of_words import NgramCounts
 from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, argmax_or_value
@@ -125,7 +125,7 @@ def measure_bag_of_words(folder):
     rows = []
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
-        counts = Counts([(text,) for text in trial.texts])
+        counts = NgramCounts([(text,) for text in trial.texts])
         answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
         value = round(score_of_part(answers, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])

@@ -3,7 +3,7 @@
 On import, fairseq configures the root logger and prints warnings, which must not reach a program
 that only uses the hub. On some Pythons it cannot be imported at all, which is then reported in one
 line. fairseq's own commands, which have imported it before, are left as they are. What is hooked
-into them is in `maelm_fairseq.training`.
+into them is in `maelm_fairseq.training` and `maelm_fairseq.optimizer`.
 """
 
 import contextlib

@@ -276,12 +276,18 @@ def drop_plain_values(weights):
             del weights[key]
 
 
-# Each architecture is a model with its own dataclass, since fairseq-hydra-train ignores
-# register_model_architecture.
-for _name, _sizes in ARCHITECTURES.items():
-    _fields = []
-    for _option, _size in _sizes.items():
-        _base = MaeLmConfig.__dataclass_fields__[_option]
-        _fields.append((_option, _base.type, field(default=_size, metadata=_base.metadata)))
-    _config = make_dataclass(_name, _fields, bases=(MaeLmConfig,))
-    register_model(_name, dataclass=_config)(type(_name, (MaeLmModel,), {}))
+def register_architecture(name, sizes):
+    """Registers an architecture as a model of its own, with its sizes as defaults of its dataclass.
+
+    fairseq-hydra-train ignores register_model_architecture.
+    """
+    fields = []
+    for option, size in sizes.items():
+        base = MaeLmConfig.__dataclass_fields__[option]
+        fields.append((option, base.type, field(default=size, metadata=base.metadata)))
+    config_class = make_dataclass(name, fields, bases=(MaeLmConfig,))
+    register_model(name, dataclass=config_class)(type(name, (MaeLmModel,), {}))
+
+
+for architecture, architecture_sizes in ARCHITECTURES.items():
+    register_architecture(architecture, architecture_sizes)

@@ -37,7 +37,7 @@ def parse_args():
 
 
 def check_table(path):
-    """Refuses a table to write that exists, cannot be written, or has the name of a packed file."""
+    """Refuses a table to write that exists or cannot be written, or whose name ends in .gz."""
     check_new_file(path)
     if path.endswith(".gz"):
         raise UsageError(f"--dest {path}: it is written as plain text; choose a name without .gz")

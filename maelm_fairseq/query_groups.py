@@ -27,7 +27,7 @@ class QueryGroup(NamedTuple):
 def last_of(groups, count):
     """The parts of consecutive groups that make up their last `count` rows.
 
-    Streams without rows are left out, but one is kept if all are empty.
+    Groups without rows are left out, but one is kept if all are empty.
     """
     chosen = []
     for group in reversed(groups):

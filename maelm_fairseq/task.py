@@ -154,7 +154,7 @@ class MaeLmTask(MaeLmBaseTask):
         parts = [TokenBlocks(prefix, length, break_mode) for prefix in prefixes]
         return MaskedBlockDataset(parts, self.masking, self.dictionary, self.cfg.seed)
 
-    def begin_run(self, cfg, criterion):
+    def check_before_training(self, cfg, criterion):
         """Refuses, before the first update, settings that would fail later.
 
         It also logs the loss that token frequencies alone would give. `cfg` is fairseq's whole

@@ -173,8 +173,8 @@ def held_out_lines(args, data):
     return lines
 
 
-def show_measurements(line):
-    """Prints a line of a program, whose errors are this one's."""
+def show_line(line):
+    """Prints a line of a child program; its errors go to standard error."""
     print(line, file=sys.stderr if line.startswith("error: ") else sys.stdout, flush=True)
 
 
@@ -193,7 +193,7 @@ def main():
     log = work / "adapt.log"
 
     def execute(program, *command):
-        status = jobs.execute([program, *command], log, show=show_measurements)
+        status = jobs.execute([program, *command], log, show=show_line)
         if status:
             sys.exit(status)
 

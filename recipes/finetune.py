@@ -29,18 +29,18 @@ from maelm_fairseq.runs.finetune_results import (
     MIN_VALIDATIONS,
     TABLE,
     Result,
-    highest,
+    highest_score_line,
+    late_rise,
     read_table,
     scores_of_examples,
     show,
-    still_rises,
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
 
 MIN_BAG_SECONDS = 60  # seconds that the bag of words may always take
-# What users call this program for a task, by fairseq's name of the task.
+# The script that starts this program for a task, by fairseq's name of the task.
 SCRIPTS = {
     "mae_lm_sentences": "finetune_glue.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
@@ -84,7 +84,7 @@ def finetune(runs, settings):
     show(results)
     dev = runs.file_name("valid")
     if len({result.start for result in results}) > 1:
-        print(highest([result for result in results if result.file_name == dev]))
+        print(highest_score_line([result for result in results if result.file_name == dev]))
     report_end([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the best seed: {runs.checkpoint_path(chosen, best)}")
@@ -103,7 +103,7 @@ def report_end(curves, result, epochs):
             f"whether training was finished cannot be seen from fewer than {MIN_VALIDATIONS} "
             f"validations; compare with more --epochs than {epochs}"
         )
-    rise = still_rises(curves, result.error)
+    rise = late_rise(curves, result.error)
     if rise is not None:
         where = f"{result.metric} on {result.file_name} rose by {rise:.2f} over the last quarter of"
         print(f"not finished: {where} training; try more --epochs than {epochs}")

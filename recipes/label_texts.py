@@ -19,7 +19,12 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.bag_of_words import Counts, Labelled, add_options, predict_margins
+from maelm_fairseq.evaluation.bag_of_words import (
+    LabelledFolder,
+    NgramCounts,
+    add_options,
+    predict_margins,
+)
 from maelm_fairseq.evaluation.votes import argmax_or_value, spread, together
 from maelm_fairseq.predict import (
     check_head,
@@ -77,13 +82,13 @@ def label(labelled, texts, model=None):
     """The labels, or the values, of n texts: list.
 
     Args:
-        labelled: `bag_of_words.Labelled`
+        labelled: `bag_of_words.LabelledFolder`
         texts: tuples of one text or two
         model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
     dev = next(iter(labelled.files.values()))
     new = len(labelled.texts) + np.arange(len(texts))
-    counts = Counts([*labelled.texts, *texts])
+    counts = NgramCounts([*labelled.texts, *texts])
     bag_of_words = predict_margins(counts, labelled.targets, labelled.train, np.append(dev, new))
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
@@ -122,7 +127,7 @@ def main():
     args = parse_args()
     check_table(args.dest)
     check_text_file(args.texts)
-    labelled = Labelled(args.labelled, args.regression)
+    labelled = LabelledFolder(args.labelled, args.regression)
     model = None
     if args.checkpoint:
         model = hub.from_pretrained(args.checkpoint, data=args.data)

@@ -23,7 +23,7 @@ TEXTS = [
 
 def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
     rows = np.array([0, 1, 2, 3])
-    weights = bag_of_words.Counts([(text,) for text in TEXTS]).weights(rows)
+    weights = bag_of_words.NgramCounts([(text,) for text in TEXTS]).weights(rows)
     words = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     characters = dict(ngram_range=(2, 5), analyzer="char_wb")
     expected = []
@@ -47,7 +47,7 @@ def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
 def test_little_to_learn_from_is_learned(texts, labels):
     rows = np.arange(len(texts))
     predicted = bag_of_words.predict_with_bag(
-        bag_of_words.Counts(texts), np.array(labels), rows, rows
+        bag_of_words.NgramCounts(texts), np.array(labels), rows, rows
     )
     assert len(predicted) == len(texts)
     assert np.isfinite(predicted).all()
@@ -76,7 +76,7 @@ def folder(path, dev, test=()):
 
 def test_one_example_has_a_score_without_an_error(tmp_path):
     test = [("x", "good"), ("bad", "bad"), ("y", " ")]
-    labelled = bag_of_words.Labelled(folder(tmp_path, [("good film", "good")], test))
+    labelled = bag_of_words.LabelledFolder(folder(tmp_path, [("good film", "good")], test))
     outputs = bag_of_words.baseline_predictions(labelled)
     scores = bag_of_words.scores_of_labelled(labelled, outputs)
     of_dev, _, of_test, _ = sorted(scores, key=lambda score: (score.file, score.predictor))

@@ -278,7 +278,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
         spoil(path, "cut_in_half")
     for _ in range(2):  # The second time, what is damaged must not be taken for missing.
         error = refused(data, *TINY, "--save-dir", saved)
-        assert "no checkpoint of 3 can be resumed from: " in error
+        assert "none of 3 checkpoints can be resumed from: " in error
         assert "copy it to" not in error
         assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
@@ -340,7 +340,7 @@ def test_whole_checkpoints_from_which_no_run_resumes_are_refused_and_stay(
         spoil(paths[name], name)
     before = {path.name: path.read_bytes() for path in paths.values()}
     error = refused(data, *TINY, "--save-dir", tmp_path)
-    assert f"no checkpoint of {len(paths)} can be resumed from: " in error
+    assert f"none of {len(paths)} checkpoints can be resumed from: " in error
     path_pattern = r"\S+/checkpoint_1_\d+\.pt"
     reasons = dict(re.findall(rf"({path_pattern}): (.*?)(?=; {path_pattern}: |$)", error))
     wrong = {}

@@ -141,7 +141,7 @@ def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     folder, _, output = evaluated
     text = (folder / "out" / "evaluation.md").read_text()
     task = read_probe_task(str(folder / "labelled" / "kind"))
-    counts = bag_of_words.Counts([(task_text,) for task_text in task.texts])
+    counts = bag_of_words.NgramCounts([(task_text,) for task_text in task.texts])
     correct = []
     for fold in range(5):
         train = np.flatnonzero(task.folds != fold)
@@ -279,7 +279,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     refused(message, "--tasks", "mood", "--regression", "mood")
     for name in ["../mlm", "/mlm", " ", ".", "a|b", "a\nb", "a" * 300, "mean"]:
         refused("--names .*: expected", "--names", name, *MODELS[1:])
-    message = "--names bag of words: every evaluation has a row"
+    message = "--names bag of words: the name is reserved for a baseline"
     refused(message, "--names", "bag of words", *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     encoder = {"encoder", "embed_tokens"}

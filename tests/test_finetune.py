@@ -166,7 +166,7 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     assert f"; {TOGETHER} {together:.2f} ± " in printed
     (predictions,) = (tmp_path / "save").glob("own/batch*/own.tsv")
     check_score_on_test_file(rows["test.tsv", encoder], predictions, own / "test.tsv")
-    assert "labels that no training example has count as wrong: never seen" in printed
+    assert "labels absent from the training file count as errors: never seen" in printed
     # A file beside the predictions has the precision, recall and F1 of each class.
     report = predictions.parent / "own.report.txt"
     assert str(report) in printed
@@ -279,7 +279,7 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
         finetune_results.Result("a", "dev.tsv", "accuracy", [bag], 1.0, "bag of words"),
         finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER, **leads[1]),
     ]
-    found = finetune_results.highest(results)
+    found = finetune_results.highest_score_line(results)
     assert found.startswith(expected)
     assert ("not clearly" in found) == ("not clearly" in expected)
 
@@ -302,10 +302,10 @@ def test_a_score_that_still_rises_is_pointed_out():
     """By the median over seeds, over the last quarter, if it is more than the standard error."""
     flat = [1, 50, 70, 70, 70, 71, 70, 70]
     rising = [1, 20, 30, 40, 50, 60, 70, 80]
-    assert finetune_results.still_rises([rising, rising, flat], error=2.0) == 20
-    assert finetune_results.still_rises([rising, flat, flat], error=2.0) is None
-    assert finetune_results.still_rises([rising], error=25.0) is None
-    assert finetune_results.still_rises([[1, 90]], error=1.0) is None
+    assert finetune_results.late_rise([rising, rising, flat], error=2.0) == 20
+    assert finetune_results.late_rise([rising, flat, flat], error=2.0) is None
+    assert finetune_results.late_rise([rising], error=25.0) is None
+    assert finetune_results.late_rise([[1, 90]], error=1.0) is None
 
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):

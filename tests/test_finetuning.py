@@ -145,7 +145,7 @@ def test_errors_of_labelling_name_the_file(pretrained, tmp_path):
 
 def check_mean_of_votes(files, model):
     """`label_texts.label` gives the texts of the dev file the labels with the highest mean."""
-    examples = bag_of_words.Labelled(files)
+    examples = bag_of_words.LabelledFolder(files)
     examples.files = {"dev.tsv": examples.files["dev.tsv"]}
     dev = [examples.texts[number] for number in examples.files["dev.tsv"]]
     together = label_texts.label(examples, dev, model)

@@ -147,7 +147,7 @@ def files_between(pairs):
     return imports
 
 
-def test_no_part_imports_from_a_floor_above_its_own():
+def test_no_part_imports_from_a_level_above_its_own():
     """The page lists all parts by level, each of them once."""
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     levels = {}

@@ -55,7 +55,7 @@ def test_jobs_of_a_sweep_in_one_folder_are_refused(data, tmp_path):
     sweep += [f"checkpoint.save_dir={tmp_path}/same", "optimization.lr=[0.001],[0.01]"]
     done = run("fairseq-hydra-train", *config, *sweep, cwd=tmp_path)
     assert done.returncode == 1
-    assert "an earlier job of this sweep has it; give each its own" in done.stdout
+    assert "an earlier job of this sweep uses it; give each job" in done.stdout
 
 
 def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(data, tmp_path):

@@ -72,7 +72,7 @@ def first_accepted(paths, read, others=(), last=None):
             refused[path] = error
     reasons = list(dict.fromkeys(map(str, refused.values())))
     if len(reasons) > 1:
-        reasons[0] = f"no checkpoint of {len(paths)} can be resumed from: {reasons[0]}"
+        reasons[0] = f"none of {len(paths)} checkpoints can be resumed from: {reasons[0]}"
     usable, _ = accepted(others, read)
     if usable:
         names = ", ".join(map(os.path.basename, usable))

@@ -82,7 +82,7 @@ def rename_into_place(partial, path, new):
 def atomic_write(path, mode="w", new=False):
     """Opens a file that gets the name `path` when it is complete and on the disk.
 
-    Until then it has the name of `temporary_path`. Its folder must exist. The mode is "w" for UTF-8
+    Until then it has the name of `partial_path`. Its folder must exist. The mode is "w" for UTF-8
     text with "\\n" as line ends, or "wb" for bytes.
     """
     options = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
@@ -96,7 +96,7 @@ def atomic_write(path, mode="w", new=False):
 def atomic_folder(path):
     """Makes a new folder, and those above it; it gets its name when it is complete and on the disk.
 
-    Until then it has the name of `temporary_path`.
+    Until then it has the name of `partial_path`.
     """
     with temporary_path(path, new=True) as partial:
         os.makedirs(partial)

@@ -15,7 +15,9 @@ class HeldError(Exception):
 
 @contextlib.contextmanager
 def one_at_a_time(path):
-    """Holds a lock: one process of this machine at a time runs the block, where there are locks.
+    """Holds a lock: one process of this machine at a time runs the block.
+
+    Where the file system has no locks, nothing is held.
 
     `path` is of a file that all of them can read.
     """

@@ -26,7 +26,7 @@ class Subwords(ABC):
         path: of the file
         file_name: what the file is called in a folder of data
         symbols: of all tokens, in order, with `<mask>`: list of str
-        mask: the token of `<mask>`
+        mask_id: the token of `<mask>`
         trims_offsets: whether the offsets of tokens in a text leave out the spaces around them, in
             an export
     """

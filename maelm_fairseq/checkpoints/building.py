@@ -12,7 +12,7 @@ from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
-from .compatibility import cast_weights, check_vocabulary, model_configuration
+from .compatibility import check_vocabulary, checked_weights, model_configuration
 from .reading import read_file
 from .run_state import History, TaskState
 
@@ -122,7 +122,7 @@ def build_model(state, dictionary, checkpoint_file):
     modules = {module_of(name) for name in model_weights}
     # Objectives besides MAE-LM may have pretrained other modules.
     weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
-    weights = cast_weights(weights, model_weights, checkpoint_file)
+    weights = checked_weights(weights, model_weights, checkpoint_file)
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
 

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
 from ..label_scale import UNSCALED
+from .building import updates_of
 from .run_state import TaskState
 
 # Sections of fairseq's configuration.
@@ -109,7 +110,6 @@ def info_of_checkpoint(state, path):
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
     pretraining.update(given_options(PretrainingOptions, values))
-    history = state.get("optimizer_history") or [{}]
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
     imported_from = None
     if "imported_from" in state:
@@ -130,7 +130,7 @@ def info_of_checkpoint(state, path):
         pretraining=typed(PretrainingOptions, pretraining, f"{where}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
-        updates=history[-1].get("num_updates"),
+        updates=updates_of(state),
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file=task.train_file,

@@ -91,8 +91,8 @@ def compare_configurations(saved, cfg, names, path):
         raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
 
 
-def cast_weights(weights, model_weights, path):
-    """Weights of a checkpoint, in the precision of a model.
+def checked_weights(weights, model_weights, path):
+    """Checks the weights of a checkpoint, and converts them to the precision of a model.
 
     Args:
         weights: a state dict
@@ -100,7 +100,8 @@ def cast_weights(weights, model_weights, path):
         path: of the checkpoint
     Returns: a state dict
     Raises:
-        UsageError: they differ from the model's own in name or shape, or are not finite
+        UsageError: they differ from the model's own in name or shape, are no floating-point
+            numbers, or are not finite
     """
     for name, weight in weights.items():
         if not weight.is_floating_point():

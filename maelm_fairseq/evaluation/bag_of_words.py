@@ -36,7 +36,7 @@ BAG_STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha o
 BAG_FOLDS = 5
 
 
-class Counts:
+class NgramCounts:
     """How often each example has each word, pair of words and group of letters.
 
     Args:
@@ -120,7 +120,7 @@ def predict_margins(counts, targets, rows, rest):
     """The margin of each class, or the values, of examples, after training on others.
 
     Args:
-        counts: `Counts`
+        counts: `NgramCounts`
         targets: as for `train_best`, of the training examples or more
         rows, rest: indices of the training examples, and of the others
     Returns: `margins_or_values` of the others
@@ -141,7 +141,7 @@ def most_frequent(targets, rows, rest):
     return np.full(len(rest), classes[counts.argmax()])
 
 
-class Labelled:
+class LabelledFolder:
     """The labelled sentences of a folder.
 
     Those of the training file come first, then those of each file that is scored.
@@ -197,12 +197,12 @@ class Labelled:
 
 
 def baseline_predictions(labelled):
-    """What each predictor predicts for all examples of a `Labelled` after those of training.
+    """What each predictor predicts for all examples of a `LabelledFolder` after those of training.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
     targets_and_rows = labelled.targets, labelled.train, labelled.rest
-    predictions = {BAG_OF_WORDS: predict_margins(Counts(labelled.texts), *targets_and_rows)}
+    predictions = {BAG_OF_WORDS: predict_margins(NgramCounts(labelled.texts), *targets_and_rows)}
     if labelled.classes is not None:
         frequent = most_frequent(*targets_and_rows)
         predictions[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
@@ -243,7 +243,7 @@ def scores_of_file(predictor, file, metrics, targets, predicted):
 
 
 def add_options(parser):
-    """Adds the options that say what a bag of words is trained on; see `Labelled`."""
+    """Adds the options that say what a bag of words is trained on; see `LabelledFolder`."""
     parser.add_argument(
         "--labelled",
         required=True,
@@ -263,7 +263,7 @@ def main():
     args = parser.parse_args()
     if args.dest:
         check_new_file(args.dest)
-    labelled = Labelled(args.labelled, args.regression)
+    labelled = LabelledFolder(args.labelled, args.regression)
     predictions = baseline_predictions(labelled)
     scores = scores_of_labelled(labelled, predictions)
     print("± is the standard error over examples")

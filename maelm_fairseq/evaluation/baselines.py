@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from .bag_of_words import BAG_STRENGTHS, Counts, most_frequent, predict_with_bag
+from .bag_of_words import BAG_STRENGTHS, NgramCounts, most_frequent, predict_with_bag
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .probes import by_folds
 from .records import TEXT_FEATURE
@@ -50,7 +50,7 @@ def record_baselines(records, task, repeats):
     missing = [name for name in origins if bag.origin(task.name, name) != origins[name]]
     if not missing:
         return
-    counts = Counts([(text,) if isinstance(text, str) else text for text in task.texts])
+    counts = NgramCounts([(text,) if isinstance(text, str) else text for text in task.texts])
     predict = partial(predict_with_bag, counts, task.targets)
     for name in missing:
         if name == TEXT_FEATURE:

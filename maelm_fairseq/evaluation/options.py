@@ -122,9 +122,7 @@ def names_of_models(args):
         plain_name("--names", name)
     for name in names:
         if name in BASELINES:
-            raise UsageError(
-                f"--names {name}: every evaluation has a row of that name; choose another"
-            )
+            raise UsageError(f"--names {name}: the name is reserved for a baseline; choose another")
     return names
 
 

@@ -39,22 +39,22 @@ class Records:
 
     The file is rewritten whenever there are new arrays, so that nothing is measured twice.
 
-    `model` identifies the model's files; None is to read only.
+    `digest` identifies the model's files; None is to read only.
     """
 
-    def __init__(self, path, model=None):
+    def __init__(self, path, digest=None):
         self.path = path
         self.model = os.path.splitext(os.path.basename(path))[0]
         self.arrays = {}
-        if model is not None:
-            self.arrays[ORIGIN] = np.array(model)
-        was = model
+        if digest is not None:
+            self.arrays[ORIGIN] = np.array(digest)
+        was = digest
         if os.path.exists(path):
             with opened(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
                 was = str(arrays[ORIGIN])
                 self.arrays = dict(arrays)
-        if model is not None:
-            self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": model})
+        if digest is not None:
+            self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": digest})
 
     def faults_of_file(self):
         """A block in which errors are the fault of the file, which anybody may have written."""

@@ -8,12 +8,11 @@ from scipy import stats
 
 from ..base.errors import UsageError
 from ..base.markdown import table
-from .minimal_pairs import interval, is_over_paradigms, shares
+from .minimal_pairs import BOOTSTRAP_DRAWS, interval, is_over_paradigms, shares
 from .probes import score_of_answers
 from .records import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
-BOOTSTRAP_DRAWS = 1000  # of the bootstrap
 
 
 def markdown(frame):

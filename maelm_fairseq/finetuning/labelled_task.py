@@ -67,7 +67,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
     def __init__(self, cfg):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
-        self.positions = None  # see `fit_to`
+        self.positions = None  # see `set_max_positions`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
         self.validation = Validation(self)
 
@@ -92,7 +92,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         """Puts into the state what prediction needs, such as labels, from the training file."""
 
     @abstractmethod
-    def make_head(self, model):
+    def add_head(self, model):
         """Adds the head to a model, newly initialised."""
 
     @abstractmethod
@@ -168,14 +168,14 @@ class LabelledTask(MaeLmBaseTask, ABC):
                 path = self.path(split, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
-        self.fit_to(model)
-        self.make_head(model)
+        self.set_max_positions(model)
+        self.add_head(model)
         for name, weight in model.named_parameters():
             # For --lr-layer-decay.
             weight.param_group = layers_below_head(name, len(model.encoder.layers))
         return model
 
-    def fit_to(self, model):
+    def set_max_positions(self, model):
         """Limits sequences to the positions of a model."""
         self.positions = model.max_positions()
 

@@ -97,7 +97,7 @@ class SentencesTask(LabelledTask):
                 "add --regression"
             )
 
-    def make_head(self, model):
+    def add_head(self, model):
         model.register_classification_head(self.head, len(self.state.labels or [None]))
 
     def make_dataset(self, path, split, table):
@@ -132,7 +132,7 @@ class SentencesTask(LabelledTask):
         text = f"; {len(labels):,} have labels, and are scored in the end"
         unknown = ", ".join(sorted(set(labels) - set(classes)))
         if classes and unknown:
-            text += f"; labels that no training example has count as wrong: {unknown[:200]}"
+            text += f"; labels absent from the training file count as errors: {unknown[:200]}"
         return text
 
     def target(self, example, path, split):

@@ -115,7 +115,7 @@ class SquadTask(LabelledTask):
         """BERT's settings; as for `LabelledTask.defaults`."""
         return defaults(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
 
-    def make_head(self, model):
+    def add_head(self, model):
         model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
 
     def read(self, path, split):

@@ -69,7 +69,7 @@ class TaggingTask(LabelledTask):
         tags = flat(sentence.tags for sentence in sentences)
         self.state.merge_state_dict({"labels": classes_of_training(path, tags)})
 
-    def make_head(self, model):
+    def add_head(self, model):
         cfg = model.cfg
         head = TokenClassificationHead(
             cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout

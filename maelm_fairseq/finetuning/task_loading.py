@@ -62,5 +62,5 @@ def load_task(checkpoint_file, **options):
             "use another checkpoint"
         )
     model = build_model(state, task.dictionary, checkpoint_file)
-    task.fit_to(model)
+    task.set_max_positions(model)
     return task, model.to("cuda" if torch.cuda.is_available() else "cpu")

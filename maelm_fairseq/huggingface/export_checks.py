@@ -1,4 +1,4 @@
-"""Checks an exported folder by using it as users of its head do, with transformers alone.
+"""Checks an exported folder by calling it as users do, with transformers alone.
 
     python export_checks.py FOLDER EXPECTED...
 

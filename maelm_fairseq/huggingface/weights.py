@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..config import MPNET_SIZES as MPNET_SIZES
+from ..config import MPNET_SIZES
 from ..heads import MeanClassificationHead
 from ..layers import RelativePositionBias, t5_bucket
 from .export_kinds import ENCODER, MASKED_LM, kind_of_head

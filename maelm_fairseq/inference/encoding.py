@@ -31,8 +31,8 @@ class Encoding(TextModel):
             TypeError: not a tensor of integers of two dimensions
             ValueError: no tokens of this vocabulary, or padding elsewhere
         """
-        checked = checked_tokens(tokens, len(self.dictionary), dimensions=(2,))
-        return self._layers_of_batches(checked)
+        tokens = checked_tokens(tokens, len(self.dictionary), dimensions=(2,))
+        return self._layers_of_batches(tokens)
 
     @torch.no_grad()
     def _layers_of_batches(self, tokens):

@@ -54,7 +54,8 @@ class Result:
     def __str__(self):
         text = self.median if math.isnan(self.error) else f"{self.median} ± {self.error:.2f}"
         if len(self.values) > 1:
-            lowest, highest = format_score(self.bounded.min()), format_score(self.bounded.max())
+            lowest = format_score(self.bounded.min())
+            highest = format_score(self.bounded.max())
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
@@ -107,7 +108,7 @@ def ranked(scores, metric=None):
     return sorted(range(len(scores)), key=badness)
 
 
-def still_rises(curves, error):
+def late_rise(curves, error):
     """By how much a score rose over the last quarter of training.
 
     It is None if that is not more than its standard error, or if there were too few validations.
@@ -124,7 +125,7 @@ def still_rises(curves, error):
     return rise if rise > error else None
 
 
-def highest(results):
+def highest_score_line(results):
     """A line about which predictor has the highest score on the dev file, and whether clearly so.
 
     Args:

@@ -5,7 +5,7 @@ import contextlib
 from omegaconf import OmegaConf
 
 from ..base.errors import UsageError, one_line
-from ..checkpoints.compatibility import cast_weights
+from ..checkpoints.compatibility import checked_weights
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, sanitized_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
@@ -42,7 +42,7 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):
         if isinstance(model, MaeLmModel):
-            cast_weights(states[path]["model"], model.state_dict(), path)
+            checked_weights(states[path]["model"], model.state_dict(), path)
     return models, cfg, task
 
 

@@ -44,7 +44,7 @@ def train(original, cfg, trainer, task, epoch_itr):
     if is_over or ends_epoch:
         return losses, is_over
     if not process.current_run.was_trained and isinstance(task, MaeLmTask):
-        task.begin_run(cfg, trainer.criterion)
+        task.check_before_training(cfg, trainer.criterion)
     frequencies = cfg.optimization.update_freq
     if isinstance(epoch_itr, ResumableIterator):
         epoch = min(epoch_itr.next_epoch_idx, len(frequencies))

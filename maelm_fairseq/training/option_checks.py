@@ -62,7 +62,7 @@ def check_run_options(cfg):
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
             raise UsageError(
-                f"--{part} {name}: fairseq's, which cannot train this model; expected one of this "
+                f"--{part} {name} is fairseq's own, and cannot train this model: use one of this "
                 "plugin"
             )
     if cfg.ema.store_ema:

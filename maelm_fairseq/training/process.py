@@ -33,7 +33,7 @@ save_folders = set()  # of all runs of this process
 patience = {}
 
 
-def begin_run():
+def reset_run():
     """Forgets the earlier run of this process, and opens its save folder to others."""
     global current_run
     if current_run.lock:

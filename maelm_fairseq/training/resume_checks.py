@@ -15,8 +15,8 @@ from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
     OTHER_OPTIONS,
-    cast_weights,
     check_vocabulary,
+    checked_weights,
     compare_configurations,
 )
 from ..checkpoints.run_state import ExtraState, OptimizerState
@@ -64,7 +64,7 @@ def check_run(state, trainer, path, starts_anew):
         report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], run_state, path)
-    cast_weights(state["model"], model_weights, path)
+    checked_weights(state["model"], model_weights, path)
 
 
 def report_new_schedule(before, now, path):

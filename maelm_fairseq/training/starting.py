@@ -76,7 +76,7 @@ def forget_earlier_run():
 
     There is one in a sweep of Hydra.
     """
-    process.begin_run()
+    process.reset_run()
     vars(checkpoint_utils.save_checkpoint).clear()
     writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
     for writer in writers.values():
@@ -122,6 +122,7 @@ def take_save_folder(save_dir):
     folder = os.path.realpath(save_dir)
     if folder in process.save_folders:
         raise UsageError(
-            f"--save-dir {save_dir}: an earlier job of this sweep has it; give each its own"
+            f"--save-dir {save_dir}: an earlier job of this sweep uses it; "
+            "give each job its own folder"
         )
     process.save_folders.add(folder)
