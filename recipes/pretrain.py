@@ -142,7 +142,7 @@ def main():
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")
     cfg = read_settings(RECIPES / "hydra", name)
     fairseq_args = drop_replaced_groups(cfg, fairseq_args)
-    update = fit_to_devices(cfg, args, fairseq_args)
+    batch = fit_to_devices(cfg, args, fairseq_args)
     if not args.dry_run:
         if args.gpus:
             take_gpus(args.gpus)
@@ -150,7 +150,7 @@ def main():
         os.makedirs(args.save_dir, exist_ok=True)
         if not args.gpus:
             print("training on the CPU: good enough for experiments, not for full-size pretraining")
-        print(f"{update}; the full log is in {args.save_dir}/train.log", flush=True)
+        print(f"{batch}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(rendezvous(args))
     for name in CLUSTER:

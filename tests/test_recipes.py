@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 import maelm_fairseq.plugin  # noqa: F401
 import pretrain
 from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
-from maelm_fairseq.runs.show_progress import Progress
+from maelm_fairseq.runs.show_progress import LogReport
 from maelm_fairseq.training import first_updates
 from training import checkpoint, train, updates
 
@@ -389,7 +389,7 @@ def test_token_frequencies_are_the_baseline(data, tmp_path):
     log = train(data, tmp_path, "--num-workers", 1, "--max-update", 1)
     assert f"unigram_bits {entropy:.3f}: " in log
     assert checkpoint(tmp_path)["task_state"]["unigram_bits"] == pytest.approx(entropy)
-    progress = Progress()
+    progress = LogReport()
     shown = "\n".join(filter(None, map(progress.line, log.splitlines())))
     assert f"% (no better than token frequencies, {entropy:.3f})" in shown
 
@@ -423,4 +423,4 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         "stopping before the last update: "
         "the training has taken the 0.075 hours of --stop-time-hours"
     )
-    assert list(map(Progress().line, lines)) == [None, shown, None, shown, stops]
+    assert list(map(LogReport().line, lines)) == [None, shown, None, shown, stops]

@@ -21,7 +21,7 @@ from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
-from .show_progress import Progress, validations
+from .show_progress import LogReport, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
 FILE_LOGGER = "maelm_fairseq.finetuning"
@@ -225,8 +225,7 @@ def progress(prefix, unit):
         prefix: of the printed lines
         unit: of the loss
     """
-    report = Progress()
-    report.unit = unit
+    report = LogReport(unit)
 
     def show(line):
         if FILE_LOGGER in line or "Saved checkpoint" in line:

@@ -45,6 +45,7 @@ class Jobs:
         self.count = 0
         self.running = set()
         self.stopped = False
+        self._is_requested = False  # whether a signal has stopped them, rather than a failure
         self._free = queue.Queue()  # the variables of devices that no program uses
         for environment in environments(count):
             self._free.put(environment)
@@ -67,13 +68,14 @@ class Jobs:
             process.terminate()
 
     def _on_signal(self, *_):
+        self._is_requested = True
         self.stop()
         if not self.running:
             self._end()
 
-    @staticmethod
-    def _end():
-        print("stopped; the same command resumes", file=sys.stderr)
+    def _end(self):
+        if self._is_requested:
+            print("stopped; the same command resumes", file=sys.stderr)
         sys.exit(STOPPED)
 
     def execute(self, command, log, environment=None, show=None):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -85,49 +86,66 @@ def drop_replaced_groups(cfg, fairseq_args):
     return [word for word in fairseq_args if word not in switches]
 
 
-def fit_to_devices(cfg, args, fairseq_args):
-    """Fits settings to folders and devices, with the same effective batch.
+class Batch(NamedTuple):
+    """What an update consists of."""
 
-    Returns: what an update consists of, in words
+    processes: int
+    sequences: int  # of a process at a time
+    update_freq: int  # how many times
+
+    def __str__(self):
+        total = self.processes * self.sequences * self.update_freq
+        return (
+            f"{self.processes} process(es) x {self.sequences} sequences x {self.update_freq} = "
+            f"{total} sequences per update"
+        )
+
+
+def effective_batch(cfg):
+    """The sequences of an update of a recipe, on any number of devices."""
+    at_a_time = cfg["distributed_training"]["distributed_world_size"] * cfg["dataset"]["batch_size"]
+    return at_a_time * cfg["optimization"]["update_freq"][0]
+
+
+def plan_batch(cfg, args, fairseq_args):
+    """The `Batch` on this run's devices, with the effective batch of the recipe.
+
+    Raises:
+        UsageError: devices and --batch-size do not divide the effective batch
     """
-    common = cfg["common"]
-    dataset = cfg["dataset"]
-    distributed = cfg["distributed_training"]
-    optimization = cfg["optimization"]
-    at_a_time = distributed["distributed_world_size"] * dataset["batch_size"]
-    sequences = at_a_time * optimization["update_freq"][0]
+    total = effective_batch(cfg)
     processes = max(args.gpus, 1) * args.nodes
-    batch = args.batch_size
-    if batch is None:
-        batch = (
-            fitting_batch(cfg, args, fairseq_args, sequences // processes) or dataset["batch_size"]
-        )
-    at_a_time = processes * batch
-    if sequences % at_a_time:
-        found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {batch}"
+    sequences = args.batch_size or fitting_batch(cfg, args, fairseq_args, total // processes)
+    if sequences is None:
+        sequences = cfg["dataset"]["batch_size"]
+    if total % (processes * sequences):
+        found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {sequences}"
         raise UsageError(
-            f"{found}: their product must divide the effective batch of {sequences} sequences"
+            f"{found}: their product must divide the effective batch of {total} sequences"
         )
-    distributed["distributed_world_size"] = processes
-    dataset["batch_size"] = batch
-    optimization["update_freq"] = [sequences // at_a_time]
+    return Batch(processes, sequences, total // (processes * sequences))
+
+
+def fit_to_devices(cfg, args, fairseq_args):
+    """Fits settings, in place, to folders and devices; returns the `Batch`."""
+    batch = plan_batch(cfg, args, fairseq_args)
+    cfg["distributed_training"]["distributed_world_size"] = batch.processes
+    cfg["dataset"]["batch_size"] = batch.sequences
+    cfg["optimization"]["update_freq"] = [batch.update_freq]
     cfg["checkpoint"]["save_dir"] = args.save_dir
     if args.updates:
         scale_schedule(cfg, args.updates)
-    cpu = args.gpus == 0
-    bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
+    is_on_cpu = args.gpus == 0
+    is_bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
+    common = cfg["common"]
     common["user_dir"] = plugin[0]
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
-    common["cpu"] = cpu
-    common["fp16"] = common["fp16"] and not cpu and not bf16
-    every = sequences // at_a_time
+    common["cpu"] = is_on_cpu
+    common["fp16"] = common["fp16"] and not is_on_cpu and not is_bf16
     update_freq = named_options(fairseq_args).get("--update-freq", "")
-    if update_freq.isdecimal():
-        every = int(update_freq)
-    return (
-        f"{processes} process(es) x {batch} sequences x {every} = "
-        f"{at_a_time * every} sequences per update"
-    )
+    if update_freq.isdecimal():  # the user's own replaces the recipe's
+        batch = batch._replace(update_freq=int(update_freq))
+    return batch
 
 
 def fitting_batch(cfg, args, fairseq_args, sequences):
@@ -177,5 +195,5 @@ def scale_schedule(cfg, updates):
         schedule["total_num_update"] = updates
         schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
     task["encoder_mask_fade_updates"] = round(share * task.get("encoder_mask_fade_updates", 0))
-    every = checkpoint.get("save_interval_updates") or updates
-    checkpoint["save_interval_updates"] = min(every, -(-updates // 4))
+    interval = checkpoint.get("save_interval_updates") or updates
+    checkpoint["save_interval_updates"] = min(interval, -(-updates // 4))

@@ -25,19 +25,32 @@ HIDDEN_PHRASES = (
 )
 
 
-class Progress(logging.Handler):
+class ReportHandler(logging.Handler):
     """Prints the report of what is logged."""
 
-    max_update = None
-    unigram_bits = None
-    unit = " bits"  # of the loss
+    def __init__(self):
+        super().__init__()
+        self.report = LogReport()
 
     def emit(self, record):
-        line = None if record.exc_info else self.line(self.format(record))
+        line = None if record.exc_info else self.report.line(self.format(record))
         if line:
             # Training continues when nobody reads this any longer.
             with contextlib.suppress(OSError):
                 print(line, flush=True)
+
+
+class LogReport:
+    """Turns the log of a run, line by line, into a report for its user.
+
+    Args:
+        loss_unit: what follows the loss
+    """
+
+    def __init__(self, loss_unit=" bits"):
+        self.loss_unit = loss_unit
+        self.max_update = None
+        self.unigram_bits = None
 
     def line(self, text):
         """Turns a line of the log into one of the report; None for a line that is left out."""
@@ -101,7 +114,7 @@ class Progress(logging.Handler):
 
     def quality(self, stats, prefix=""):
         """Loss, accuracy and other scores, as far as they are logged."""
-        text = f"loss {stats[prefix + 'loss']}{self.unit}"
+        text = f"loss {stats[prefix + 'loss']}{self.loss_unit}"
         for name, unit in SCORE_UNITS.items():
             value = stats.get(prefix + name)
             if value:
@@ -126,7 +139,10 @@ def validations(path):
 def log_to(path):
     """Appends what this process logs to a file, as fairseq would print it, and prints a report."""
     logging.captureWarnings(True)
-    handlers = [logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"), Progress()]
+    handlers = [
+        logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"),
+        ReportHandler(),
+    ]
     level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
     logging.basicConfig(
         handlers=handlers, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S", level=level, force=True
