@@ -284,6 +284,26 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
     assert ("not clearly" in found) == ("not clearly" in expected)
 
 
+@pytest.mark.parametrize("encoder, bag, frequent, both, expected", [
+    (81.7, 58.3, 81.7, 81.0, "the encoder, not clearly ahead of the most frequent class"),
+    (100.0, 100.0, 100.0, 100.0,
+     "the encoder, not clearly ahead of the bag of words and the most frequent class"),
+    (89.9, 60.0, 50.0, 90.0, f"{TOGETHER}, not clearly ahead of the encoder; "),
+    (50.0, 60.0, 90.0, 60.0, "most frequent class"),
+    (np.nan, np.nan, np.nan, np.nan, "none, as accuracy is undefined: "),
+])  # fmt: skip
+def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
+    scores = {"model.pt": encoder, "bag of words": bag, "most frequent class": frequent}
+    results = []
+    for name, value in {**scores, TOGETHER: both}.items():
+        lead = dict(lead=value - bag, lead_error=0.5) if name in ("model.pt", TOGETHER) else {}
+        result = finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
+        results.append(result)
+    found = finetune_results.highest_score_line(results)
+    assert found.startswith(f"highest on dev.tsv: {expected}")
+    assert ("not clearly" in found) == ("not clearly" in expected)
+
+
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     """On sentences, because small encoders are fine-tuned on them for many epochs."""
     options = argv_of(*run_main(begun, "--labelled", files / "own", *arguments))

@@ -194,6 +194,7 @@ def check(dest, manifest, selected):
     valid_files = manifest.train if valid_documents else manifest.valid
     files = {"train": manifest.train, "valid": valid_files}
     records = {"train": [], "valid": []}  # by the files that they are of
+    tokens = {"train": 0, "valid": 0}
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
         tokenizer = load_vocabulary(folder)
@@ -201,12 +202,12 @@ def check(dest, manifest, selected):
             expected = part_checksum(split, shard, 1 if split == "valid" else shards, files[split])
             record = check_split(folder, split, tokenizer, expected)
             records["train" if valid_documents else split].append(record)
+            tokens[split] += record.tokens
     parts_of_train = shards + 1 if valid_documents else shards
     for split, parts in records.items():
         if len(parts) == (parts_of_train if split == "train" else 1):
             _check_whole(split, parts, dest, valid_documents)
-            tokens = sum(record.tokens for record in parts)
-            remark(split, parts[0].input, tokens, len(tokenizer.symbols))
+            remark(split, parts[0].input, tokens[split], len(tokenizer.symbols))
     if len(selected) < shards:
         print(
             "to compare the number of lines and documents with the input, finish all"

@@ -131,20 +131,35 @@ def highest_score_line(results):
     Args:
         results: list of `Result`, the encoder's first; their first metric counts
     """
-    comparable = [result for result in results if result.metric == results[0].metric]
+    encoder = results[0]
+    comparable = [result for result in results if result.metric == encoder.metric]
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
-    name = "the encoder" if best is comparable[0] else best.start
-    clearly = ""
-    if best.start == BAG_OF_WORDS and not is_clear(comparable[0]):
-        clearly = ", not clearly ahead of the encoder"
-    elif best.start != BAG_OF_WORDS and not is_clear(best):
-        clearly = ", not clearly ahead of the bag of words"
+    if math.isinf(statistics.median(best.bounded)):
+        return f"highest on {best.file_name}: none, as {best.metric} is undefined: {UNDEFINED}"
+    name = "the encoder" if best is encoder else best.start
+    close = []
+    for other in comparable:
+        # Both together cost most: no other predictor is compared with them.
+        if other is not best and other.start != TOGETHER and not is_clearly_ahead(best, other):
+            close.append("the encoder" if other is encoder else f"the {other.start}")
+    clearly = f", not clearly ahead of {' and '.join(close)}" if close else ""
     return f"highest on {best.file_name}: {name}{clearly}{LABELLING_HINTS.get(name, '')}"
 
 
-def is_clear(result):
-    """Whether a predictor differs from the bag of words by two standard errors or more."""
-    return abs(result.lead) >= 2 * result.lead_error
+def is_clearly_ahead(result, other):
+    """Whether a predictor scores higher than another by two standard errors or more.
+
+    Differences from the bag of words are paired by examples; of others, only the errors of both
+    scores are known, which make the error of their difference too large.
+    """
+    difference = statistics.median(result.bounded) - statistics.median(other.bounded)
+    if other.start == BAG_OF_WORDS and not math.isnan(result.lead_error):
+        error = result.lead_error
+    elif result.start == BAG_OF_WORDS and not math.isnan(other.lead_error):
+        error = other.lead_error
+    else:
+        error = math.hypot(result.error, other.error)
+    return difference > 0 and difference >= 2 * error
 
 
 # The table --------------------------------------------------------------------------------------
