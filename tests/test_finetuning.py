@@ -403,6 +403,9 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     write_table(train_file, ["sentence", "label"], [("kan", "first")] * 9)
     fault = "train.tsv: every label is 'first'; expected two labels or more"
     assert fault in refused(*options)
+    write_table(train_file, ["sentence", "score"], [("kan", "2.0")] * 9)
+    fault = "train.tsv: every number to predict is 2; expected two or more different ones"
+    assert fault in refused(*options)
 
 
 # Questions ---------------------------------------------------------------------------------------

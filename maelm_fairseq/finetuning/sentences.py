@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch.nn.functional as F
 
+from ..base.errors import UsageError
 from ..base.option_fields import setting
 from ..base.subwords import sequence
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
@@ -84,6 +85,11 @@ class SentencesTask(LabelledTask):
         self.state.merge_state_dict({"labels": None, "form": list(table.schema)})
         if table.schema.is_regression:
             values = [float(example.label) for example in table.examples]
+            if min(values) == max(values):
+                raise UsageError(
+                    f"{path}: every number to predict is {values[0]:g}; expected two or more "
+                    "different ones"
+                )
             largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
             mean = np.mean(values)
             std = np.std(np.divide(values, largest)) * largest
