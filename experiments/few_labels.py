@@ -15,7 +15,8 @@ from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_margins
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, argmax_or_value, spread, together
+from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, spread, together
+from maelm_fairseq.finetuning.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 
 FINE_TUNED = "fine-tuned"

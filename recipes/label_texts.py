@@ -25,7 +25,8 @@ from maelm_fairseq.evaluation.bag_of_words import (
     add_options,
     predict_margins,
 )
-from maelm_fairseq.evaluation.votes import argmax_or_value, spread, together
+from maelm_fairseq.evaluation.votes import spread, together
+from maelm_fairseq.finetuning.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,
     check_table,

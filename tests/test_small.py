@@ -219,12 +219,17 @@ def test_prose_has_the_numbers_of_the_tables(path, beginning):
     assert re.search(rf"(together|combined with it) {together:.1f}\b", claim)
 
 
-@pytest.mark.parametrize("path", ["README.md", "experiments/RESULTS.md", "experiments/SMALL.md"])
-def test_prose_has_the_interval_of_the_primary_test(path):
+def comparison_on_pairs(*variants):
+    """The mean difference of two variants on minimal pairs, and its interval, of the page."""
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- objectives_on_pairs -->\n(.*?)<!-- end -->", text, flags=re.S)
-    titles = [small.VARIANT_TITLES[variant] for variant in ("mae_lm", "all_masks")]
-    mean, low, high = map(float, cells(table, ", minus: ".join(titles))[-3:])
+    titles = [small.VARIANT_TITLES[variant] for variant in variants]
+    return map(float, cells(table, ", minus: ".join(titles))[-3:])
+
+
+@pytest.mark.parametrize("path", ["README.md", "experiments/RESULTS.md", "experiments/SMALL.md"])
+def test_prose_has_the_interval_of_the_primary_test(path):
+    mean, low, high = comparison_on_pairs("mae_lm", "all_masks")
     assert abs(mean) < 0.1
     claims = [
         line
@@ -240,12 +245,9 @@ def test_prose_has_the_interval_of_the_primary_test(path):
     ("experiments/SMALL.md", "**Beside an MLM with 80/10/10**"),
 ])  # fmt: skip
 def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
-    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"<!-- objectives_on_pairs -->\n(.*?)<!-- end -->", text, flags=re.S)
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     (claim,) = [line for line in lines if line.startswith(beginning)]
     for variant in ["mae_lm", "small"]:
-        titles = [small.VARIANT_TITLES[name] for name in (variant, "mlm")]
-        mean, low, high = map(float, cells(table, ", minus: ".join(titles))[-3:])
+        mean, low, high = comparison_on_pairs(variant, "mlm")
         assert f"{abs(mean):.1f} points" in claim or f"{mean:+.1f} " in claim
         assert f"({low:+.1f} to {high:+.1f}" in claim

@@ -20,6 +20,7 @@ from classifier import (
     train_classifier,
 )
 from maelm_fairseq.evaluation import votes
+from maelm_fairseq.finetuning.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells
@@ -71,7 +72,7 @@ def test_the_loop_learns(trial, classifier):
 
 def scored(model, trial):
     outputs = predict_outputs(model, trial.examples, trial.scored)
-    return tuning.score_of_part(votes.argmax_or_value(outputs), trial)
+    return tuning.score_of_part(argmax_or_value(outputs), trial)
 
 
 def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_path):

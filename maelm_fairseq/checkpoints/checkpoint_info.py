@@ -130,7 +130,7 @@ def info_of_checkpoint(state, path):
         pretraining=typed(PretrainingOptions, pretraining, f"{where}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
-        updates=updates_of(state),
+        updates=updates_of(state) or None,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file=task.train_file,

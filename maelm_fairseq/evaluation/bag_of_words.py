@@ -26,9 +26,9 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
-from ..finetuning.metrics import compute_scores
+from ..finetuning.metrics import argmax_or_value, compute_scores
 from ..finetuning.sentence_files import are_values, read_labelled_folder
-from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, argmax_or_value, one_hot
+from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")

@@ -37,13 +37,6 @@ class Baselines:
     outputs: Dict[str, List[List[float]]]
 
 
-def argmax_or_value(predictions):
-    """The indices of the predicted classes, or the values, (n,), of predictions (n, K)."""
-    if predictions.shape[1] == 1:
-        return predictions[:, 0]
-    return predictions.argmax(axis=1)
-
-
 def spread(predictions):
     """How much predictions (n, K) differ: the standard deviation around the mean of each example.
 

@@ -53,6 +53,13 @@ METRIC_FUNCTIONS = {
 }
 
 
+def argmax_or_value(predictions):
+    """The indices of the predicted classes, or the values, (n,), of predictions (n, K)."""
+    if predictions.shape[1] == 1:
+        return predictions[:, 0]
+    return predictions.argmax(axis=1)
+
+
 def compute_scores(names, targets, predicted):
     """Some of METRIC_FUNCTIONS of n predictions: {name: percent}; nan if n is 0."""
     if not len(targets):

@@ -18,7 +18,7 @@ from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, counted, index_of_label
-from .metrics import compute_scores, report_of_classes
+from .metrics import argmax_or_value, compute_scores, report_of_classes
 from .sentence_files import SENTENCE_FILES, TableSchema, are_values, read_sentences
 
 logger = logging.getLogger(__name__)
@@ -174,9 +174,7 @@ class SentencesTask(LabelledTask):
     def predicted_targets(self, predictions):
         """The values, or the indices of the most probable classes, (n,), of n predictions."""
         predictions = np.array(list(predictions)).reshape(-1, len(self.state.labels or [None]))
-        if self.state.labels is None:
-            return predictions[:, 0]
-        return predictions.argmax(1)
+        return argmax_or_value(predictions)
 
     def report(self, dataset, predictions):
         if self.state.labels is None:
