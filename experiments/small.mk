@@ -30,7 +30,7 @@ $(RUN)/%/.trained: | $(RUN)/data/train.json
 	$(PYTHON) small.py options $* | xargs ../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D)
 	touch $@
 
-records/small/untrained-%.csv: | $(RUN)/small-%/.trained $(RUN)/labelled/.fetched
+records/small/untrained-%.csv: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched
 	$(MEASURE) measure untrained-$*
 
 records/small/%.csv: | $(RUN)/%/.trained $(RUN)/labelled/.fetched

@@ -99,7 +99,7 @@ VARIANT_TITLES = {
 FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if not variant.startswith("demo")]
 SEEDS = [1, 2, 3]
 LEVER_SEEDS = [1]
-FINE_TUNING_SEEDS = 1
+FINE_TUNING_SEED = 1  # of every pretrained encoder
 FEW_SHOT_TASKS = ["trec", "rotten_tomatoes"]
 FEW_SHOT_REPEATS = 10
 FEW_LABELS = 32  # of each class
@@ -135,7 +135,7 @@ def options_of_recipe(name):
     """The options of pretrain_small.sh with which an encoder is trained."""
     variant, seed = variant_and_seed(name)
     if variant == UNTRAINED:
-        raise UsageError(f"{name}: it is not trained, and has the sizes of small-{seed}")
+        raise UsageError(f"{name}: it is not trained, and has the sizes of small-1")
     return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
 
 
@@ -145,17 +145,20 @@ def options_of_recipe(name):
 def fine_tune(name, folder, task):
     """Fine-tunes an encoder on a task by the recipe, and returns the path of the checkpoint."""
     variant, seed = variant_and_seed(name)
-    command = [RECIPES / "finetune.py", "mae_lm_sentences", "--seeds", FINE_TUNING_SEEDS]
+    command = [RECIPES / "finetune.py", "mae_lm_sentences"]
     source = name
     if variant == UNTRAINED:
-        source = f"small-{seed}"  # of which only the sizes are taken
-        command.append("--from-scratch")
+        source = "small-1"  # of which only the sizes are taken
+        command += ["--seeds", seed, "--only-seed", seed, "--from-scratch"]
+    else:
+        seed = FINE_TUNING_SEED
+        command += ["--seeds", seed]
     dest = folder / name / "tuned"
     command += ["--labelled", folder / "labelled" / task]
     command += ["--checkpoint", folder / source / "checkpoint_best.pt"]
     command += ["--data", folder / "data", "--save-dir", dest, "--bf16-autocast"]
     call(sys.executable, *command)
-    (checkpoint,) = (dest / task).glob("*/seed1/checkpoint_last.pt")
+    (checkpoint,) = (dest / task).glob(f"*/seed{seed}/checkpoint_last.pt")
     return checkpoint
 
 
