@@ -14,7 +14,9 @@ from ..model import MaeLmModel, drop_plain_values
 from ..vocabulary import FINGERPRINT
 from .compatibility import check_vocabulary, checked_weights, model_configuration
 from .reading import read_file
-from .run_state import History, TaskState
+from .schema import History, TaskState
+
+LM_HEAD_WEIGHT = "lm_head.bias"  # of all models in pretraining, and of no fine-tuned one
 
 
 def load_model(checkpoint_file, dictionary):
@@ -114,7 +116,7 @@ def build_model(state, dictionary, checkpoint_file):
     try:
         check_sizes(cfg)
         with torch.device("meta"):  # takes no memory until it is known that the weights fit
-            model = MaeLmModel(cfg, dictionary, pretraining="lm_head.bias" in weights)
+            model = MaeLmModel(cfg, dictionary, pretraining=LM_HEAD_WEIGHT in weights)
             model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None

@@ -6,42 +6,22 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
 from ..label_scale import UNSCALED
-from .building import updates_of
-from .run_state import TaskState
+from .building import LM_HEAD_WEIGHT, updates_of
+from .schema import TaskState
 
-# Sections of fairseq's configuration.
+# Sections of fairseq's configuration that say how a model was trained.
 CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
-
-
-ON_CARD = "on_card"  # in the metadata of a field: the model card lists the option
-
-
-def card_option():
-    return field(default=None, metadata={ON_CARD: True})
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """Options of the run that wrote a checkpoint; None where there is no such option."""
 
-    decoder_layers: Any = card_option()
-    share_decoder_layers: Optional[bool] = card_option()
-    mask_prob: Optional[float] = card_option()
-    leave_unmasked_prob: Any = card_option()
-    random_token_prob: Any = card_option()
-    encoder_mask_fraction: Optional[float] = card_option()
-    encoder_mask_fade_updates: Any = card_option()
-    lr: Any = card_option()
-    update_freq: Any = card_option()
-    batch_size: Any = card_option()
-    max_tokens: Any = card_option()
+    share_decoder_layers: Optional[bool] = None
+    mask_prob: Optional[float] = None
+    encoder_mask_fraction: Optional[float] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
-
-    def card_options(self):
-        """The options that the model card lists, {name: value}, in its order."""
-        names = [option.name for option in fields(self) if ON_CARD in option.metadata]
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -64,10 +44,12 @@ class CheckpointInfo:
     pretraining: PretrainingOptions = PretrainingOptions()
     unigram_bits: Optional[float] = None
     options: RunOptions = RunOptions()  # of the last run
+    saved_options: Dict[str, Any] = field(default_factory=dict)  # all options of that run
+    has_lm_head: bool = False  # whether its last training was pretraining
     updates: Optional[int] = None
     valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
-    train_file: Optional[str] = None  # SHA-256 of the labelled file of fine-tuning
+    train_file_sha256: Optional[str] = None  # of fine-tuning: that of its labelled file
     # The name of the folder from which an encoder was imported that has not been trained since.
     imported_from: Optional[str] = None
     imported_head: bool = True  # whether that encoder had the head of pretraining
@@ -79,8 +61,8 @@ class CheckpointInfo:
 
     @property
     def is_fine_tuned(self):
-        """Whether its last training was of a task without masks."""
-        return self.options.mask_prob is None and self.imported_from is None
+        """Whether its last training was not pretraining."""
+        return not self.has_lm_head and self.imported_from is None
 
     def classes(self, outputs):
         """The names of a head's classes, in order, or their numbers if there are no names.
@@ -97,46 +79,61 @@ class CheckpointInfo:
 def info_of_checkpoint(state, path):
     """What a checkpoint of this plugin, from `building.read_checkpoint`, says of itself.
 
-    Raises ValueError: it says something of another type
+    Raises UsageError: it says something of another type
     """
     where = os.fspath(path)
-    sections = {name: state["cfg"].get(name) or {} for name in CONFIGURATION_SECTIONS}
-    sections = typed(Dict[str, dict], sections, f"{where}: cfg")
-    values = {}
-    for section in sections.values():
-        values.update(section)
-    options = typed(RunOptions, given_options(RunOptions, values), f"{where}: cfg")
+    saved_options = options_of_run(state["cfg"], f"{where}: cfg")
+    options = typed(RunOptions, given_options(RunOptions, saved_options), f"{where}: cfg")
     task = typed(TaskState, state["task_state"], f"{where}: task_state")
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
-    pretraining.update(given_options(PretrainingOptions, values))
+    pretraining.update(given_options(PretrainingOptions, saved_options))
     extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
     imported_from = None
     if "imported_from" in state:
         imported_from = typed(str, state["imported_from"], f"{where}: imported_from")
-
     dev_scores = typed(
         Optional[Dict[str, float]],
         (task.scores or {}).get("valid"),
         f"{where}: task_state: scores: valid",
     )
-
     return CheckpointInfo(
         labels=task.labels,
-        texts_per_example=len(task.form[1]) if task.form else 1,
+        texts_per_example=number_of_texts(task),
         is_of_sentences=task.form is not None,
         label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
         pretraining=typed(PretrainingOptions, pretraining, f"{where}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
+        saved_options=saved_options,
+        has_lm_head=LM_HEAD_WEIGHT in state["model"],
         updates=updates_of(state) or None,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
-        train_file=task.train_file,
+        train_file_sha256=task.train_file,
         imported_from=imported_from,
         imported_head=bool(state.get("imported_head", True)),
     )
+
+
+def options_of_run(cfg, where):
+    """The options in the sections of a configuration that say how a model was trained.
+
+    Returns: {name: value}; a name that two sections have means the same in both
+    """
+    options = {}
+    for section in CONFIGURATION_SECTIONS:
+        options.update(typed(dict, cfg.get(section) or {}, f"{where}: {section}"))
+    return options
+
+
+def number_of_texts(task):
+    """How many texts an example of a fine-tuning task has; 1 for tasks without such examples."""
+    if task.form is None:
+        return 1
+    _, columns_of_texts, _, _ = task.form
+    return len(columns_of_texts)
 
 
 def given_options(options_class, values):

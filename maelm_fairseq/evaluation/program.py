@@ -142,7 +142,7 @@ def check_not_trained_on(models, args):
         path = find_file(os.path.join(labelled_folder(args), task), "train", SENTENCE_FILES)
         files[sha256(path)] = path
     for encoder in models.values():
-        path = files.get(encoder.info.train_file)
+        path = files.get(encoder.info.train_file_sha256)
         if path:
             raise UsageError(
                 f"--checkpoint {encoder.checkpoint}: it was fine-tuned on {path}, which it would "

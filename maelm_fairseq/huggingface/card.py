@@ -13,6 +13,20 @@ from .config_json import MODELING_FILE
 from .weights import CODE
 
 TO_FILL_IN = "**please fill in**"
+# Of the run that wrote the checkpoint.
+SHOWN_OPTIONS = [
+    "decoder_layers",
+    "share_decoder_layers",
+    "mask_prob",
+    "leave_unmasked_prob",
+    "random_token_prob",
+    "encoder_mask_fraction",
+    "encoder_mask_fade_updates",
+    "lr",
+    "update_freq",
+    "batch_size",
+    "max_tokens",
+]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
@@ -128,7 +142,6 @@ def training(info, data):
     """Lines about data, options and validation, as far as checkpoint and data folder know them."""
     if info.imported_from is not None:
         return [f"No further training: imported from `{info.imported_from}`, unchanged"]
-    options = info.options
     record = read_record(data, "train")
     lines = []
     if record.tokens:
@@ -141,14 +154,14 @@ def training(info, data):
     if info.updates is not None:
         stage = "Fine-tuning" if info.is_fine_tuned else "Pretraining"
         line = f"{stage}: {info.updates:,} updates"
-        start = options.finetune_from_model
+        start = info.options.finetune_from_model
         if start:
             folder, file = os.path.split(os.path.abspath(start))
             line += f", starting from `{os.path.basename(folder)}/{file}`"
         lines.append(line)
-    lines.append("Options: " + ", ".join(shown_options(options)))
+    lines.append("Options: " + ", ".join(shown_options(info.saved_options)))
     if info.valid_metric is not None:
-        metric = options.best_checkpoint_metric
+        metric = info.options.best_checkpoint_metric
         lines.append(f"Validation {metric}: {info.valid_metric}{validation_condition(info)}")
     if info.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]
@@ -159,9 +172,14 @@ def training(info, data):
 
 
 def shown_options(options):
-    """The options of the run in words, each with its value; a list of one value as the value."""
+    """Those of a run's options that a reader wants to know, in words.
+
+    Args:
+        options: {name: value}; a list of one value is shown as the value
+    """
     shown = []
-    for name, value in options.card_options().items():
+    for name in SHOWN_OPTIONS:
+        value = options.get(name)
         if isinstance(value, (list, tuple)) and len(value) == 1:
             (value,) = value
         if value is not None:
@@ -175,7 +193,9 @@ def validation_condition(info):
         return ""
     if info.is_fine_tuned:
         return " bits" if info.labels else ""
-    text = f" bits per predicted token, {100 * info.options.mask_prob:g}% of the tokens predicted"
+    text = " bits per predicted token"
+    if info.options.mask_prob is not None:
+        text += f", {100 * info.options.mask_prob:g}% of the tokens predicted"
     if info.unigram_bits is not None:
         text += f"; by token frequencies alone: {info.unigram_bits:.4g}"
     return text

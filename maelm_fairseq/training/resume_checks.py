@@ -19,7 +19,7 @@ from ..checkpoints.compatibility import (
     checked_weights,
     compare_configurations,
 )
-from ..checkpoints.run_state import ExtraState, OptimizerState
+from ..checkpoints.schema import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
 from ..distributed import from_all_processes
 from ..label_scale import STANDARDISED

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the run that wrote it, besides weights and options.
+"""The entries of a checkpoint besides weights and options: their names, types and ranges.
 
 The fields of these classes have the names of a checkpoint's entries, and the types of their values.
 """
