@@ -16,7 +16,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from maelm_fairseq.optimizer import replace_copies
+from maelm_fairseq.training.hooks import replace_copies
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 32768  # symbols

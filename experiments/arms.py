@@ -154,14 +154,14 @@ def options_of_arm(name):
 
 def main():
     parser = Parser("arms.py", description=__doc__)
-    parser.add_argument("what", nargs="?", metavar="pilots or ARM-SEED")
-    what = parser.parse_args().what
-    if what is None:
+    parser.add_argument("encoders", nargs="?", metavar="pilots or ARM-SEED")
+    encoders = parser.parse_args().encoders
+    if encoders is None:
         print(*encoders(), sep="\n")
-    elif what == "pilots":
+    elif encoders == "pilots":
         print(*pilots(), sep="\n")
     else:
-        print(" ".join(f"'{word}'" for word in options_of_arm(what)))
+        print(" ".join(f"'{word}'" for word in options_of_arm(encoders)))
 
 
 if __name__ == "__main__":

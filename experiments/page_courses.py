@@ -19,8 +19,8 @@ def trajectories(results):
         ("", "updates of pretraining"): frames,
         ("", "minutes of pretraining"): by_minutes,
     }
-    what = "Fine-tuned accuracy by pretraining, mean of two tasks, dotted where the MLM ends"
-    picture = draw_lines(results, "trajectories", "accuracy in percent", what, panels)
+    title = "Fine-tuned accuracy by pretraining, mean of two tasks, dotted where the MLM ends"
+    picture = draw_lines(results, "trajectories", "accuracy in percent", title, panels)
     for axis, panel in zip(results.pictures["trajectories"].axes, panels.values()):
         axis.axhline(panel["D"].mean().iloc[-1], color=COLORS["D"], linestyle=":")
         axis.axvline(panel["D"].columns[-1], color=COLORS["D"], linestyle=":")
@@ -34,8 +34,8 @@ def tuning(results):
         start = results.by_layer(arm, "without_mask").iloc[:, -1].rename(0)
         frames[arm] = pd.concat([start, frame], axis=1, join="inner")
     panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}
-    what = "Ranks of the last layer during fine-tuning"
-    picture = draw_lines(results, "tuning", "dimensions", what, panels)
+    title = "Ranks of the last layer during fine-tuning"
+    picture = draw_lines(results, "tuning", "dimensions", title, panels)
     return f"{picture}{table_of_means(frames)}\n{claims(results, MLMS, 'A', ['tuned'])}"
 
 

@@ -59,5 +59,5 @@ def ranks_of(results, name, arms, titles, keys, mlms=MLMS, mae="A"):
     panels = {}
     for title in titles:
         panels[title, "layer (0: embeddings)"] = {arm: sources[title](arm) for arm in arms}
-    what = f"Dimensions by layer: {', '.join(titles)}"
-    return draw_lines(results, name, "dimensions", what, panels) + claims(results, mlms, mae, keys)
+    title = f"Dimensions by layer: {', '.join(titles)}"
+    return draw_lines(results, name, "dimensions", title, panels) + claims(results, mlms, mae, keys)

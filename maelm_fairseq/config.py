@@ -156,11 +156,10 @@ def _check_shared_layers(cfg):
         )
 
 
-def check_positions(length, positions, what, fix, model="the model"):
+def check_positions(length, positions, origin, fix, model="the model"):
     """Refuses sequences of up to `length` tokens if a model has fewer positions.
 
-    The message says which sequences, with their length (`what`), what to do (`fix`), and which
-    model.
+    The message says where the length comes from (`origin`), what to do (`fix`), and which model.
     """
     if length > positions:
-        raise UsageError(f"{what}, but {model} has {positions} positions: {fix}")
+        raise UsageError(f"{origin}, but {model} has {positions} positions: {fix}")

@@ -30,10 +30,10 @@ class MaeLmModel(BaseFairseqModel):
 
     With the same weights and masks, loss and gradients agree with the authors' release,
     github.com/yumeng5/MAE-LM. The dictionary has `<mask>`. Decoder and language-model head are
-    built for pretraining only.
+    built only for a task that needs them, which pretraining does.
     """
 
-    def __init__(self, cfg, dictionary, pretraining: bool):
+    def __init__(self, cfg, dictionary, needs_decoder: bool):
         super().__init__()
         self.cfg = cfg
         self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for it
@@ -47,7 +47,7 @@ class MaeLmModel(BaseFairseqModel):
             self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
             self.decoder = None
             self.lm_head = None
-            if pretraining:
+            if needs_decoder:
                 if cfg.decoder_layers and not cfg.share_decoder_layers:
                     dropout = cfg.decoder_dropout
                     relative_bias = cfg.decoder_relative_bias
@@ -81,8 +81,8 @@ class MaeLmModel(BaseFairseqModel):
         It has a decoder if the task has `needs_decoder = True`; otherwise it is the encoder.
         """
         check_sizes(cfg)
-        pretraining = getattr(task, "needs_decoder", False)
-        if pretraining:
+        needs_decoder = getattr(task, "needs_decoder", False)
+        if needs_decoder:
             _check_task(cfg, task)
         number = fingerprint(task.source_dictionary)
         # A task that was loaded from a checkpoint has the checkpoint's fingerprint.
@@ -92,7 +92,7 @@ class MaeLmModel(BaseFairseqModel):
                 "use the data that it was trained with"
             )
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
-        return cls(cfg, task.source_dictionary, pretraining)
+        return cls(cfg, task.source_dictionary, needs_decoder)
 
     def train(self, mode=True):
         """Like nn.Module.train, but returns at once if all modules are in this mode already.

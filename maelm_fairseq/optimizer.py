@@ -1,7 +1,6 @@
 """AdamW in one pass over the weights: `--optimizer torch_adamw`."""
 
 import ast
-import functools
 from dataclasses import dataclass
 from typing import Any, List
 
@@ -11,13 +10,7 @@ from omegaconf import II
 from .base.errors import UsageError
 from .base.option_fields import setting
 from .base.ranges import OVER_0
-from .fairseq_api import (
-    FairseqAdam,
-    FairseqDataclass,
-    FairseqOptimizer,
-    FP16Optimizer,
-    register_optimizer,
-)
+from .fairseq_api import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
 TORCH_ADAMW = "torch_adamw"  # its name in fairseq
 FLOAT32_WEIGHTS = "float32_weights"  # in the state of the optimizer
@@ -175,25 +168,15 @@ class TorchAdamW(FairseqAdam):
         return True
 
 
-def replace_copies():
-    """Has fairseq's FP16Optimizer copy all weights and gradients at once, for a `TorchAdamW`."""
-    replacements = {
-        "_sync_fp16_grads_to_fp32": gradients_to_float32,
-        "_sync_fp32_params_to_fp16": weights_to_float16,
-    }
-    for name, replacement in replacements.items():
-        original = getattr(FP16Optimizer, name)
-        setattr(FP16Optimizer, name, functools.partialmethod(_call, replacement, original))
+def gradients_to_float32(original, optimizer):
+    """Copies float16 gradients to the flat float32 ones all at once, unless that is done already.
 
-
-def _call(optimizer, replacement, original):
-    is_ours = isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
-    copy = replacement if is_ours else original
-    return copy(optimizer)
-
-
-def gradients_to_float32(optimizer):
-    """Copies float16 gradients to the flat float32 ones, unless that is done already."""
+    Args:
+        original: the method of fairseq's FP16Optimizer, for optimizers that are not ours
+        optimizer: the FP16Optimizer
+    """
+    if not is_over_ours(optimizer):
+        return original(optimizer)
     if not optimizer._needs_sync:
         return
     optimizer._needs_sync = False
@@ -208,11 +191,21 @@ def gradients_to_float32(optimizer):
     torch._foreach_copy_(targets, sources)
 
 
-def weights_to_float16(optimizer):
-    """Copies flat float32 weights to the float16 ones of the model."""
+def weights_to_float16(original, optimizer):
+    """Copies flat float32 weights to the float16 ones of the model all at once.
+
+    Arguments as for `gradients_to_float32`.
+    """
+    if not is_over_ours(optimizer):
+        return original(optimizer)
     weights, _ = float32_views(optimizer)
     with torch.no_grad():
         torch._foreach_copy_(optimizer.fp16_params, weights)
+
+
+def is_over_ours(optimizer):
+    """Whether fairseq's FP16Optimizer keeps the weights of a `TorchAdamW` in one flat tensor."""
+    return isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
 
 
 def float32_views(optimizer):

@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 
 from common import configuration
 from conftest import TINY, refuses
-from maelm_fairseq.optimizer import TorchAdamW, replace_copies
+from maelm_fairseq.optimizer import TorchAdamW
+from maelm_fairseq.training.hooks import replace_copies
 
 
 def test_steps_are_those_of_fairseqs_adam():

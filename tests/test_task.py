@@ -80,7 +80,7 @@ def test_sizes_that_do_not_fit_each_other(sizes, message):
 def checkpoint(**sizes):
     """The configuration of a checkpoint, according to its weights and options, and the weights."""
     cfg = MaeLmConfig(**{**SIZES, **sizes})
-    weights = MaeLmModel(cfg, DICTIONARY, pretraining=True).state_dict()
+    weights = MaeLmModel(cfg, DICTIONARY, needs_decoder=True).state_dict()
     return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 

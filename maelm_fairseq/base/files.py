@@ -39,8 +39,8 @@ def partial_path(path):
 
 
 @contextlib.contextmanager
-def hidden_path(path):
-    """Yields the path of `partial_path` to write to; what is left there in the end is removed.
+def scratch_path(path):
+    """Yields the path of `partial_path` to write to, and removes in the end what is left there.
 
     What killed processes left under such names is removed, too.
     """
@@ -56,13 +56,13 @@ def hidden_path(path):
 
 
 @contextlib.contextmanager
-def temporary_path(path, new=False):
-    """Gives the hidden name of `partial_path` to write under.
+def atomic_path(path, new=False):
+    """Yields the path of `partial_path` to write to.
 
     What was written gets the name `path` when the block ends without an error, and is removed
     otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
     """
-    with hidden_path(path) as partial:
+    with scratch_path(path) as partial:
         yield partial
         rename_into_place(partial, path, new)
         sync(os.path.dirname(os.path.abspath(path)))
@@ -86,7 +86,7 @@ def atomic_write(path, mode="w", new=False):
     text with "\\n" as line ends, or "wb" for bytes.
     """
     options = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with temporary_path(path, new) as partial, open(partial, mode, **options) as stream:
+    with atomic_path(path, new) as partial, open(partial, mode, **options) as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -98,7 +98,7 @@ def atomic_folder(path):
 
     Until then it has the name of `partial_path`.
     """
-    with temporary_path(path, new=True) as partial:
+    with atomic_path(path, new=True) as partial:
         os.makedirs(partial)
         yield partial
         for folder, _, names in os.walk(partial):
@@ -107,9 +107,9 @@ def atomic_folder(path):
 
 
 @contextlib.contextmanager
-def temporary_folder(path):
-    """Makes a temporary folder beside `path`, and removes it afterwards."""
-    with hidden_path(path) as partial:
+def scratch_folder(path):
+    """Makes a folder beside `path`, and removes it afterwards."""
+    with scratch_path(path) as partial:
         os.mkdir(partial)
         yield partial
 

@@ -26,9 +26,10 @@ def typed(expected_type, value, where):
     origin = typing.get_origin(expected_type)
     arguments = typing.get_args(expected_type)
     if origin is typing.Annotated:
-        number, allowed = arguments
-        allowed.check(typed(number, value, where), f"{where}: found")
-        return value
+        number_type, allowed = arguments
+        number = typed(number_type, value, where)
+        allowed.check(number, f"{where}: found")
+        return number
     if origin is typing.Union:
         return None if value is None else typed(arguments[0], value, where)
     if origin in (list, tuple) and isinstance(value, (list, tuple)):

@@ -169,12 +169,12 @@ def tasks_in(folder):
     return tasks
 
 
-def plain_name(what, name):
+def plain_name(option, name):
     """A name that fits a file and a cell of a table, which has a column `mean`."""
     plain = re.fullmatch(r"(?!mean$|[. ])[^/|]+(?<! )", name)
     if not plain or not name.isprintable() or len(os.fsencode(name)) > 200:
         expected = (
             "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
         )
-        raise UsageError(f"{what} {name!r}: expected a name of {expected}")
+        raise UsageError(f"{option} {name!r}: expected a name of {expected}")
     return name

@@ -1,15 +1,28 @@
 """The hyperparameters with which the recipes fine-tune: defaults, and what a search tries."""
 
-from collections import namedtuple
 from dataclasses import dataclass
-from typing import Optional
+from typing import List, NamedTuple, Optional
 
 
-class Hyperparameters(namedtuple("Hyperparameters", "batch_size lr warmup_ratio epochs")):
+class Hyperparameters(NamedTuple):
     """What a search varies."""
+
+    batch_size: int  # sequences of an update
+    lr: float  # the highest learning rate
+    warmup_ratio: float  # the share of the updates in which it rises
+    epochs: int
 
     def __str__(self):
         return "batch{}-lr{}-warmup{}-epochs{}".format(*self)
+
+
+class SearchSpace(NamedTuple):
+    """The values of each hyperparameter that `--search` tries."""
+
+    batch_size: List[int]
+    lr: List[float]
+    warmup_ratio: List[float]
+    epochs: List[int]
 
 
 @dataclass(frozen=True)
@@ -17,7 +30,7 @@ class Defaults:
     """What a recipe does unless its options say something else."""
 
     hyperparameters: Hyperparameters
-    searched: Hyperparameters  # of lists: the values that --search tries
+    search_space: SearchSpace
     layer_decay: Optional[float] = None  # --lr-layer-decay; None for one rate
 
 
@@ -59,8 +72,8 @@ def defaults(hyperparameters, epochs, width):
         width: of the encoder
     """
     hyperparameters = hyperparameters._replace(lr=for_width(hyperparameters.lr, width))
-    searched = Hyperparameters(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs)
-    return Defaults(hyperparameters, searched)
+    search_space = SearchSpace(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs)
+    return Defaults(hyperparameters, search_space)
 
 
 def small_encoder_defaults(hyperparameters, width):
@@ -70,5 +83,5 @@ def small_encoder_defaults(hyperparameters, width):
     """
     lr = for_width(hyperparameters.lr, width)
     hyperparameters = hyperparameters._replace(lr=lr, epochs=SMALL_EPOCHS)
-    searched = Hyperparameters([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
-    return Defaults(hyperparameters, searched, SMALL_LAYER_DECAY)
+    search_space = SearchSpace([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
+    return Defaults(hyperparameters, search_space, SMALL_LAYER_DECAY)

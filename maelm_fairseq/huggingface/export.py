@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ..base.command_line import Parser
 from ..base.destinations import check_new
 from ..base.errors import UsageError
-from ..base.files import atomic_folder, temporary_folder
+from ..base.files import atomic_folder, scratch_folder
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
@@ -110,7 +110,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     config = make_config(model, layout, kind, labels, info.masks_in_encoder)
     tensors, remaining = weights.weights_for_transformers(model, layout, kind, head_name)
 
-    with temporary_folder(dest) if was_there else atomic_folder(dest) as folder:
+    with scratch_folder(dest) if was_there else atomic_folder(dest) as folder:
         _write_model(folder, config, tensors, layout)
         if kind.gives_features:
             _write_json_files(folder, mean_of_tokens(config, model.max_positions()))

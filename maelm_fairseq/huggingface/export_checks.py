@@ -32,25 +32,25 @@ class ExportChecker:
         self.largest_difference = 0.0
         self.faults = []
 
-    def compare(self, what, actual, expected):
+    def compare(self, name, actual, expected):
         """Compares outputs: keeps their largest difference, and a fault if there is one.
 
-        The argument `what` names the outputs in messages.
+        The name is that of the outputs in messages.
         """
         actual = torch.as_tensor(actual, dtype=torch.float32)
         expected = torch.as_tensor(expected, dtype=torch.float32)
         if actual.shape != expected.shape:
-            self.faults.append(f"{what}: shape {[*actual.shape]}, expected {[*expected.shape]}")
+            self.faults.append(f"{name}: shape {[*actual.shape]}, expected {[*expected.shape]}")
             return
         difference = float((actual - expected).abs().max()) if actual.numel() else 0.0
         self.largest_difference = max(self.largest_difference, difference)
         if not difference < TOLERANCE:
-            self.faults.append(f"{what}: difference {difference:.2g}")
+            self.faults.append(f"{name}: difference {difference:.2g}")
 
-    def expect(self, what, actual, expected):
+    def expect(self, name, actual, expected):
         """Keeps a fault if a value is not the expected one."""
         if actual != expected:
-            self.faults.append(f"{what}: {str(actual)[:200]}, expected {str(expected)[:200]}")
+            self.faults.append(f"{name}: {str(actual)[:200]}, expected {str(expected)[:200]}")
 
     def encode(self, *texts, side="right", **options):
         """A batch, padded and truncated, and which of its tokens are real, (B, T) bool."""
@@ -74,8 +74,8 @@ class ExportChecker:
             all_offsets = batch["offset_mapping"].tolist()
             rows = zip(expected["texts"], batch["input_ids"], all_offsets, real, expected["tokens"])
             for texts, row, spans, is_real, tokens in rows:
-                what = f"tokens of {texts}, padded on the {side}"
-                self.expect(what, row[is_real].tolist(), tokens)
+                name = f"tokens of {texts}, padded on the {side}"
+                self.expect(name, row[is_real].tolist(), tokens)
                 if len(texts) == 1 and expected["trims_offsets"]:
                     parts = [texts[0][begin:end] for begin, end in spans]
                     trimmed = [part.strip() or part for part in parts]
@@ -103,8 +103,8 @@ class ExportChecker:
             names = [labels[i] for i in range(len(row))]
             self.expect("names of the labels", names, [*expected])
             probabilities = row.softmax(-1)
-            what = f"probabilities, padded on the {side}"
-            self.compare(what, probabilities, [*expected.values()])
+            name = f"probabilities, padded on the {side}"
+            self.compare(name, probabilities, [*expected.values()])
 
     # What users of one head do ------------------------------------------------------------------
 
@@ -135,8 +135,8 @@ class ExportChecker:
                     if number is not None and number not in seen:
                         seen.add(number)
                         labelled.append((tagged[number][0], labels[label]))
-                what = f"labels of a list of words, padded on the {side}"
-                self.expect(what, labelled, tagged[: len(labelled)])
+                name = f"labels of a list of words, padded on the {side}"
+                self.expect(name, labelled, tagged[: len(labelled)])
 
     def check_pipeline(self, expected):
         """Texts, given to the pipeline with aggregation_strategy="first".

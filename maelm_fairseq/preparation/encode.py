@@ -186,8 +186,8 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
     tokenizer = read_subwords(vocabulary)
     with ExitStack() as stack:
-        what = f"encode {split}" if folders else "count documents"
-        bar = stack.enter_context(progress_bar(what, sum(map(os.path.getsize, paths))))
+        title = f"encode {split}" if folders else "count documents"
+        bar = stack.enter_context(progress_bar(title, sum(map(os.path.getsize, paths))))
         digest = sha256(vocabulary)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():

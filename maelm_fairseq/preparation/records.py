@@ -98,9 +98,9 @@ def options_with_values(values):
 def read_manifest(dest):
     """The manifest of a folder that prepare.sh wrote."""
     path = os.path.join(dest, MANIFEST)
-    what = "the record of a folder that prepare.sh wrote"
+    expected = "the record of a folder that prepare.sh wrote"
     fix = f"remove {dest} and run prepare.sh again"
-    manifest = read_json(path, Manifest, what, fix, file_names=True)
+    manifest = read_json(path, Manifest, expected, fix, file_names=True)
     shards = manifest.options.shards
     if shards < 1:
         raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")

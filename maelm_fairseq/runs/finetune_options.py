@@ -159,7 +159,7 @@ def combinations(args, defaults):
         candidates = getattr(args, field)
         if candidates is None:
             if args.search:
-                candidates = getattr(defaults.searched, field)
+                candidates = getattr(defaults.search_space, field)
             else:
                 candidates = [getattr(defaults.hyperparameters, field)]
         elif len(candidates) > 1 and not args.search:

@@ -4,8 +4,7 @@
 
 prints for how many sequences at a time a recipe uses a GPU of this machine, a power of two that
 divides SEQUENCES, and how much memory they take; the options are those of fairseq-train. It prints
-nothing where there is no GPU, or where the user has chosen the batch: a recipe that asks gives
-BATCH_SIZE_PLACEHOLDER for the options of the batch, which the user's options replace.
+nothing where there is no GPU, or where the options set the batch.
 
 The formula counts what a forward pass keeps for the backward pass. tests/test_gpu_memory.py
 compares it with what was measured (benchmarks/RESULTS.md).
@@ -15,15 +14,19 @@ import copy
 import json
 import sys
 
+import torch
+
 from ..base.running import run_main
+from ..fairseq_api import convert_namespace_to_omegaconf
+from ..plugin import hooks  # noqa: F401  registers our options
+from ..vocabulary import load_dictionary
+from .fairseq_args import parsed
 
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
 BYTES_PER_LOGIT = 16  # a half, a float32, its log-softmax, and their gradients
 SAFETY_FACTOR = 1.25  # the measured batches were of 32 sequences only
 CUDA_CONTEXT_BYTES = 1.5 * GIB  # what CUDA takes
-# Stands for a batch size, and for a number of batches in an update; no user sets it.
-BATCH_SIZE_PLACEHOLDER = 999_983
 
 
 def bytes_needed(model, task, vocabulary, batch):
@@ -78,12 +81,10 @@ def needed_at_most(cfg, vocabulary, batch):
 def choose_batch_size(cfg, vocabulary, memory, sequences):
     """The largest power of two that divides `sequences` and fits `memory`, in bytes.
 
-    It is 1 if none fits, and None where the configuration of fairseq says the batch itself.
+    It is 1 if none fits, and None where the configuration of fairseq sets the batch itself.
     """
     dataset = cfg.dataset
-    if dataset.batch_size != BATCH_SIZE_PLACEHOLDER or dataset.max_tokens:
-        return None
-    if list(cfg.optimization.update_freq) != [BATCH_SIZE_PLACEHOLDER]:
+    if dataset.batch_size or dataset.max_tokens:
         return None
     multiple = dataset.required_batch_size_multiple
     is_power_of_two = multiple & (multiple - 1) == 0
@@ -99,8 +100,6 @@ def choose_batch_size(cfg, vocabulary, memory, sequences):
 
 def memory_of_gpu():
     """Bytes of memory of the smallest GPU; None without one."""
-    import torch  # not at the top: others import this module for a constant
-
     numbers = range(torch.cuda.device_count())
     sizes = [torch.cuda.get_device_properties(number).total_memory for number in numbers]
     return min(sizes, default=None)
@@ -111,12 +110,6 @@ def main():
     memory = memory_of_gpu()
     if memory is None:
         return
-    import maelm_fairseq.plugin  # noqa: F401  registers our options
-
-    from ..fairseq_api import convert_namespace_to_omegaconf
-    from ..vocabulary import load_dictionary
-    from .fairseq_args import parsed
-
     cfg = convert_namespace_to_omegaconf(parsed(argv))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
     batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))

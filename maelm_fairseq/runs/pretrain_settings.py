@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from .. import __path__ as plugin
 from ..base.errors import UsageError
 from ..base.option_fields import option
-from .gpu_memory import BATCH_SIZE_PLACEHOLDER
 from .machines import count_gpus
 
 
@@ -156,6 +155,8 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
     """
     if not args.gpus or args.nodes > 1 or not sequences:  # machines may differ
         return None
+    if "--update-freq" in named_options(fairseq_args):  # the user has chosen the batch
+        return None
     if not count_gpus():
         print(
             "no GPU found; on a GPU, --batch-size is chosen to fit its memory",
@@ -164,8 +165,7 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
         return None
     asked = copy.deepcopy(cfg)
     del asked["common"]["user_dir"], asked["common"]["tensorboard_logdir"]  # not known yet
-    asked["dataset"]["batch_size"] = BATCH_SIZE_PLACEHOLDER
-    asked["optimization"]["update_freq"] = [BATCH_SIZE_PLACEHOLDER]
+    del asked["dataset"]["batch_size"], asked["optimization"]["update_freq"]  # to be chosen
     program = [sys.executable, "-m", "maelm_fairseq.runs.gpu_memory"]
     argv = [str(sequences), args.data, *fairseq_options(asked), *fairseq_args]
     done = subprocess.run([*program, *argv], capture_output=True, text=True)

@@ -96,9 +96,10 @@ import functools
 import sys
 
 from ..base.command_line import shorten_argparse_errors
-from ..fairseq_api import Trainer, checkpoint_utils, distributed_utils
-from ..optimizer import replace_copies
+from ..fairseq_api import FP16Optimizer, Trainer, checkpoint_utils, distributed_utils
+from ..optimizer import gradients_to_float32, weights_to_float16
 from . import loading, loop, process, resuming, saving, starting
+from .process import Patience
 from .reporting import reporter
 
 
@@ -148,7 +149,13 @@ def extend_training(program):
     replace(checkpoint_utils, saving.torch_persistent_save)
     checkpoint_utils.PathManager = saving.AtomicPathManager
     replace_copies()
-    process.patience = vars(program.should_stop_early)
+    process.patience = Patience(program.should_stop_early)
+
+
+def replace_copies():
+    """Replaces how fairseq copies between half precision and float32."""
+    replace(FP16Optimizer, gradients_to_float32, "_sync_fp16_grads_to_fp32")
+    replace(FP16Optimizer, weights_to_float16, "_sync_fp32_params_to_fp16")
 
 
 def replace(owner, function, name=None):

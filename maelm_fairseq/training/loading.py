@@ -47,12 +47,12 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
 
 
 @contextlib.contextmanager
-def explained(path, what):
+def explained(path, failure):
     """Errors in the block become one line: fairseq uses what it finds in a file without checks.
 
     Args:
         path: of the file, for the message
-        what: what goes wrong if there is an error, for the message
+        failure: what an error means for the user, for the message
     """
     try:
         yield
@@ -63,4 +63,4 @@ def explained(path, what):
         while cause.__context__ is not None:  # as fairseq hides the first error
             cause = cause.__context__
         reason = " ".join(str(cause).split())[:300]
-        raise UsageError(f"{path}: {what} ({type(cause).__name__}: {reason})") from error
+        raise UsageError(f"{path}: {failure} ({type(cause).__name__}: {reason})") from error

@@ -31,7 +31,7 @@ def train(original, cfg, trainer, task, epoch_itr):
     if process.current_run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
     patience = cfg.checkpoint.patience
-    if 0 < patience <= process.patience.get("num_runs", 0):
+    if 0 < patience <= process.patience.saved().get("num_runs", 0):
         logger.info(
             f"nothing to train: the last {patience} validations were no better (--patience)"
         )
@@ -54,7 +54,7 @@ def train(original, cfg, trainer, task, epoch_itr):
     except FloatingPointError as error:
         if re.search(r"\b(nan|inf)\b|loss scale", str(error), re.IGNORECASE):
             update = trainer.get_num_updates()
-            raise not_finite("gradients are", update, cfg.checkpoint) from None
+            raise not_finite("gradients", update, cfg.checkpoint) from None
         raise
 
 
@@ -124,7 +124,7 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
             losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:
             epoch_itr.validation_due = True
-    if stopping.StopState.agreed:
+    if stopping.stop_state.agreed:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
         stop_with_checkpoint(cfg.checkpoint, update)
     return losses_and_end

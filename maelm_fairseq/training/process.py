@@ -28,9 +28,28 @@ class RunState:
 
 current_run = RunState()
 save_folders = set()  # of all runs of this process
-# What --patience has seen. In training, these are the attributes of fairseq's `should_stop_early`,
-# which keeps it there.
-patience = {}
+
+
+class Patience:
+    """What --patience has seen of the current run.
+
+    fairseq keeps it in attributes of its function `should_stop_early`, and saves it nowhere.
+    """
+
+    def __init__(self, should_stop_early):
+        self._seen = vars(should_stop_early)
+
+    def saved(self):
+        """What a checkpoint keeps: the fields of `schema.EarlyStopping`, or nothing yet."""
+        return dict(self._seen)
+
+    def restore(self, saved):
+        """Takes up what `saved` returned in an earlier process; None begins anew."""
+        self._seen.clear()
+        self._seen.update(saved or {})
+
+
+patience = None  # the `Patience`, in a training command
 
 
 def reset_run():
@@ -39,4 +58,4 @@ def reset_run():
     if current_run.lock:
         current_run.lock.close()
     current_run = RunState()
-    patience.clear()
+    patience.restore(None)

@@ -90,9 +90,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     process.current_run.resumed_from = path
     has_loss = extra_state.get("val_loss") is not None
     process.current_run.was_validated = has_loss and not reset_optimizer
-    process.patience.clear()
-    if not reset_optimizer:
-        process.patience.update(extra_state.get("early_stopping") or {})
+    process.patience.restore(None if reset_optimizer else extra_state.get("early_stopping"))
     extra_state["train_iterator"]["path"] = path  # for errors about the position
     return extra_state
 

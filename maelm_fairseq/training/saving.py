@@ -27,7 +27,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     update = trainer.get_num_updates()
     is_ours = isinstance(trainer.get_model(), MaeLmModel)
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
-        raise not_finite("weights are", update, cfg)
+        raise not_finite("weights", update, cfg)
     if not cfg.no_last_checkpoints:
         process.current_run.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     before = all_checkpoints(cfg.save_dir)
@@ -65,8 +65,9 @@ def torch_persistent_save(original, state, filename, async_write=False):
     # Nothing resumes from crash.pt, and if the disk is full, writing it would hide the crash.
     if os.path.basename(filename) == "crash.pt":
         return
-    if process.patience:
-        state["extra_state"]["early_stopping"] = dict(process.patience)
+    seen = process.patience.saved()
+    if seen:
+        state["extra_state"]["early_stopping"] = seen
     writing.save_state(state, process.current_run.saving_last or filename)
     if process.current_run.saving_last and filename != process.current_run.saving_last:
         writing.copy(process.current_run.saving_last, filename)
@@ -82,15 +83,15 @@ class AtomicPathManager(PathManager):
         return True
 
 
-def not_finite(what, update, cfg):
+def not_finite(subject, update, cfg):
     """The error of a run whose numbers became NaN or infinite.
 
     Args:
-        what: a subject and "are"
+        subject: "weights" or "gradients"
         update: the last one
         cfg: fairseq's options of checkpoints
     """
     return UsageError(
-        f"the {what} not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
+        f"the {subject} are not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
         "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
     )

@@ -14,7 +14,9 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from typing import Optional
 
 import torch
 
@@ -30,14 +32,18 @@ class StopRequested(Exception):
     """Ends a validation after a process was asked to stop."""
 
 
+@dataclass
 class StopState:
     """What this process knows of requests to stop."""
 
-    pid = None  # of the process that handles signals; not of the loader workers forked from it
-    announces = False  # whether to confirm a request on standard error
-    passes_on = False  # whether it only starts processes, and passes requests on to them
-    received = False  # a signal arrived here
-    agreed = False  # all processes know that one did
+    pid: Optional[int] = None  # of the process that handles signals; not of its loader workers
+    announces: bool = False  # whether to confirm a request on standard error
+    passes_on: bool = False  # whether it only starts processes, and passes requests on to them
+    received: bool = False  # a signal arrived here
+    agreed: bool = False  # all processes know that one did
+
+
+stop_state = StopState()
 
 
 def handle_signals(announce, pass_on=False):
@@ -52,7 +58,7 @@ def handle_signals(announce, pass_on=False):
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    if StopState.pid is None:
+    if stop_state.pid is None:
         os.register_at_fork(after_in_child=_protect_worker)
         atexit.register(_ignore)
     if pass_on:
@@ -62,9 +68,9 @@ def handle_signals(announce, pass_on=False):
         resource_tracker.ensure_running()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    StopState.pid = os.getpid()
-    StopState.announces = announce
-    StopState.passes_on = pass_on
+    stop_state.pid = os.getpid()
+    stop_state.announces = announce
+    stop_state.passes_on = pass_on
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _note)
@@ -75,24 +81,24 @@ def _ignore():
 
     The interpreter takes a moment to end.
     """
-    if os.getpid() == StopState.pid:
+    if os.getpid() == stop_state.pid:
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _note(number, frame):
     """The signal handler."""
-    if os.getpid() != StopState.pid:
+    if os.getpid() != stop_state.pid:
         return
     if number == signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
-    if StopState.announces and not StopState.received:
+    if stop_state.announces and not stop_state.received:
         message = "{}: training stops with a checkpoint after this update{}\n"
         again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError):  # whoever reads it may have been killed
             os.write(2, message.format(signal.Signals(number).name, again).encode())
-    StopState.received = True
-    if StopState.passes_on:
+    stop_state.received = True
+    if stop_state.passes_on:
         for process in multiprocessing.active_children():
             process.terminate()
 
@@ -103,9 +109,9 @@ def _protect_worker():
     A whole group of processes may be sent the signal. PyTorch's workers would end, and the run
     would fail without them. The other signals reach `_note`, which does nothing in workers.
     """
-    if os.getppid() == StopState.pid:
+    if os.getppid() == stop_state.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(StopState.pid,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(stop_state.pid,), daemon=True).start()
 
 
 def _end_with(parent):
@@ -128,13 +134,13 @@ def listen(task):
         @functools.wraps(step)
         def tell(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
-            return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(StopState.received)}
+            return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(stop_state.received)}
 
         return tell
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(STOP_LOG_KEY, 0) for log in logging_outputs):
-            StopState.agreed = True
+            stop_state.agreed = True
             if not criterion.training:
                 raise StopRequested
         logging_outputs = [without_request(log) for log in logging_outputs]
