@@ -107,7 +107,7 @@ def build_heads(weights, cfg):
 
     The `classification_pooling` of `cfg`, a `config.MaeLmConfig`, is that of all of them.
 
-    Raises ValueError: the weights are of no head that is known
+    Raises UsageError: the weights are of no head that is known
     """
     heads = {}
     names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEAD_PREFIX))

@@ -23,7 +23,7 @@ def from_pretrained(checkpoint, data=None):
     Returns: `MaeLm`, in evaluation mode on the CPU
     Raises:
         FileNotFoundError: the checkpoint or its vocabulary does not exist
-        ValueError: one of them cannot be used, or they do not belong together
+        UsageError: one of them cannot be used, or they do not belong together
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint))
     if not os.path.exists(checkpoint_file):

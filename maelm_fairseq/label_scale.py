@@ -24,7 +24,7 @@ def unscale_head(head, mean, std):
 
     The head is changed in place.
 
-    Raises ValueError: float32 cannot tell the numbers apart
+    Raises UsageError: float32 cannot tell the numbers apart
     """
     if np.spacing(np.float32(abs(mean))) > std / 100:
         raise UsageError(

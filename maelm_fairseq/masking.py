@@ -30,7 +30,7 @@ class MaskSettings:
 
     These are options of the task.
 
-    Raises ValueError: a setting is out of range, or they contradict each other
+    Raises UsageError: a setting is out of range, or they contradict each other
     """
 
     mask_prob: float = setting(
@@ -196,7 +196,7 @@ class MaskedBatch(NamedTuple):
 class Masking:
     """Draws the masks of a block from (seed, epoch, index) alone, with `MaskSettings`.
 
-    Raises ValueError: whole words are to be masked, and no symbol begins a word
+    Raises UsageError: whole words are to be masked, and no symbol begins a word
     """
 
     def __init__(self, settings, dictionary, seed: int):

@@ -36,7 +36,7 @@ class TorchAdamWConfig(FairseqDataclass):
 def betas(option):
     """Two numbers, or their text, as two numbers; fairseq would evaluate the text as Python.
 
-    Raises ValueError: it is not two numbers, or they are out of range
+    Raises UsageError: it is not two numbers, or they are out of range
     """
     try:
         first, second = ast.literal_eval(str(option))
@@ -55,7 +55,7 @@ def groups_by_rate(weights, decay):
     `param_group` of a weight says how many layers below the head it is; fairseq keeps this
     attribute.
 
-    Raises ValueError: the rates differ, but a weight has no `param_group`
+    Raises UsageError: the rates differ, but a weight has no `param_group`
     """
     if decay == 1:
         return weights

@@ -22,7 +22,7 @@ def load_dictionary(folder):
 
     Raises:
         FileNotFoundError: there is no such folder, or no dict.txt in it
-        ValueError: dict.txt is damaged, or empty
+        UsageError: dict.txt is damaged, or empty
     """
     path = os.path.join(folder, "dict.txt")
     if not os.path.exists(path):
@@ -51,7 +51,7 @@ def read_vocabulary(folder):
     Raises:
         FileNotFoundError: there is no `dict.txt`, or neither `sentencepiece.model` nor
             `tokenizer.json`
-        ValueError: they cannot be used, or do not belong together
+        UsageError: they cannot be used, or do not belong together
         ImportError: the package tokenizers is missing
     """
     dictionary = load_dictionary(folder)
@@ -92,7 +92,7 @@ def dictionary_word_starts(dictionary):
 
     Special symbols are words of their own; after them, a word begins, too.
 
-    Raises ValueError: no symbol begins a word
+    Raises UsageError: no symbol begins a word
     """
     starts = words.word_starts(dictionary.symbols)
     if starts is None:

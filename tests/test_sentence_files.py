@@ -401,7 +401,7 @@ def test_squads_json(tmp_path):
     ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
     ("kan", [{"id": "a", "question": "?"}],
      "question 'a': found no answers, expected a list, empty if there are"),
-    ("kan", [], "no questions found"),
+    ("kan", [], "found no questions"),
 ])  # fmt: skip
 def test_squads_json_refused(tmp_path, context, qas, message):
     write_squad(tmp_path / "dev.json", [(context, qas)])

@@ -112,7 +112,7 @@ def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     with pytest.raises(ValueError) as raised:
         compare_configurations(theirs, ours, ENCODER_OPTIONS + OTHER_OPTIONS, "model.pt")
     difference = f"{option(name)} {value} in the checkpoint, {own_value} here"
-    assert str(raised.value) == f"model.pt: the checkpoint is of another model: {difference}"
+    assert f"model.pt: the checkpoint is of another model: {difference};" in str(raised.value)
     if name in OTHER_OPTIONS:  # fine-tuning compares the encoder alone
         compare_configurations(theirs, ours, ENCODER_OPTIONS, "model.pt")
 

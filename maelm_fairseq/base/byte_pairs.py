@@ -23,7 +23,7 @@ class BytePair(Subwords):
         added: words that get a token after the last one, for the word with a space before it
     Raises:
         ImportError: the package tokenizers is missing
-        ValueError: no such file, another kind of vocabulary, ids 0 to 3 are not
+        UsageError: no such file, another kind of vocabulary, ids 0 to 3 are not
             `<s> <pad> </s> <unk>`, or an added word that the tokenizer always splits
     """
 
@@ -145,7 +145,7 @@ class BytePair(Subwords):
 def symbols_of(path, tokenizer):
     """The symbols of a tokenizer, in the order of their ids.
 
-    Raises ValueError: the special symbols or `<mask>` are missing, or have other ids
+    Raises UsageError: the special symbols or `<mask>` are missing, or have other ids
     """
     symbols = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
     if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:
@@ -165,7 +165,7 @@ def symbol_of_word(path, word, normalizer, to_words):
         word: a string
         normalizer: of the tokenizer; None if it has none
         to_words: the pre-tokenizer that splits text into words
-    Raises ValueError: text is always split within such a word
+    Raises UsageError: text is always split within such a word
     """
     text = " " + word
     if normalizer:

@@ -62,7 +62,7 @@ def first_accepted(paths, read, others=(), last=None):
         others: paths of checkpoints beside them; the message advises to copy one of those that
             `read` accepts to `last`, the path of the last checkpoint
     Returns: its path, what `read` returned, and {path: error} of those before it
-    Raises ValueError: there is none
+    Raises UsageError: there is none
     """
     refused = {}
     for path in paths:

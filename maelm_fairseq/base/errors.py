@@ -10,7 +10,10 @@ EXTRAS = {  # the extra that provides each optional package
 
 
 class UsageError(ValueError):
-    """A one-line message: the file or option, what was found, what was expected, what to do."""
+    """A one-line message: the file or option, what was found, what was expected, what to do.
+
+    It is a ValueError for programs that import this package.
+    """
 
 
 class MissingFileError(UsageError, FileNotFoundError):

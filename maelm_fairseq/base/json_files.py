@@ -35,7 +35,7 @@ def read_json(path, value_type, expected, fix="remove it and run again", file_na
         file_names: as for `parse_json`
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is not JSON, or its value is of another type
+        UsageError: it is not JSON, or its value is of another type
         OSError: it cannot be read
     """
     if not os.path.lexists(path):
@@ -60,7 +60,7 @@ def parse_json(text, value_type, where, file_names=False):
         value_type: of its value
         where: what error messages begin with
         file_names: whether there may be names of files in it, which need not be Unicode
-    Raises ValueError: it is not JSON, contains an unpaired surrogate, or its value is of another
+    Raises UsageError: it is not JSON, contains an unpaired surrogate, or its value is of another
         type
     """
     try:

@@ -29,7 +29,7 @@ class LineSizes:
     Args:
         prefix: the path of the data without `.idx`
         fix: what to do about damaged files, for error messages
-    Raises ValueError: it is in another format, or index and data do not have the length that the
+    Raises UsageError: it is in another format, or index and data do not have the length that the
         header implies
     """
 
@@ -73,7 +73,7 @@ class LineSizes:
 
         They are compared with the offsets in the file, which say where its lines begin.
 
-        Raises ValueError: a line has no token, not even `</s>`, or begins elsewhere than the line
+        Raises UsageError: a line has no token, not even `</s>`, or begins elsewhere than the line
             before it ends
         """
         begin = 0  # of a part, in tokens

@@ -55,7 +55,7 @@ def reading(path, expected, fix):
         path: of the file
         expected: what it should be, for the message, such as "a complete file of fairseq-train"
         fix: what to do about it, for the message
-    Raises ValueError: the block has raised something;
+    Raises UsageError: the block has raised something;
         `PATH: cannot be read (WHAT), expected EXPECTED; FIX`
     """
     try:

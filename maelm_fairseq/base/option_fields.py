@@ -42,7 +42,7 @@ def check_ranges(cfg, config_class):
     Args:
         cfg: an object with the attributes of the dataclass
         config_class: the dataclass
-    Raises ValueError: names the first of them
+    Raises UsageError: names the first of them
     """
     for definition in fields(config_class):
         if "range" in definition.metadata:

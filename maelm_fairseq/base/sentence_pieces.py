@@ -19,7 +19,7 @@ class SentencePiece(Subwords):
 
     A token is SentencePiece's id + 1; `<mask>` is the last one.
 
-    Raises ValueError: no model, or ids 0 to 2 are not `<unk> <s> </s>`
+    Raises UsageError: no model, or ids 0 to 2 are not `<unk> <s> </s>`
     """
 
     file_name = SENTENCEPIECE

@@ -21,7 +21,7 @@ def typed(expected_type, value, where):
             of these; numbers Annotated by a `ranges.Range`
         value: what was read
         where: for the message: the file, and the place in it
-    Raises ValueError: `WHERE: found WHAT, expected WHAT`
+    Raises UsageError: `WHERE: found WHAT, expected WHAT`
     """
     origin = typing.get_origin(expected_type)
     arguments = typing.get_args(expected_type)

@@ -19,7 +19,7 @@ def read_subwords(path, added=()):
     Returns: `sentence_pieces.SentencePiece` or `byte_pairs.BytePair`
     Raises:
         FileNotFoundError: there is none
-        ValueError: it cannot be used
+        UsageError: it cannot be used
         ImportError: the package tokenizers is missing
     """
     path = os.fspath(path)

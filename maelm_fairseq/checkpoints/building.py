@@ -28,7 +28,7 @@ def load_model(checkpoint_file, dictionary):
     Returns: `model.MaeLmModel`, in evaluation mode
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: not a checkpoint of MAE-LM, or trained with another dictionary
+        UsageError: not a checkpoint of MAE-LM, or trained with another dictionary
     """
     checkpoint_file = find_checkpoint(os.fspath(checkpoint_file))
     return build_model(read_checkpoint(checkpoint_file), dictionary, checkpoint_file)
@@ -65,7 +65,7 @@ def upgraded_checkpoint(state, path):
     Returns:
         `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being
         those of the weights, and the vocabulary's fingerprint in `["task_state"]`
-    Raises ValueError: it is not a checkpoint of MAE-LM
+    Raises UsageError: it is not a checkpoint of MAE-LM
     """
     expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:

@@ -30,7 +30,7 @@ def model_configuration(weights, options, path):
         options: {name: value}, of which unknown ones are ignored
         path: of the checkpoint, for the message
     Returns: `config.MaeLmConfig`
-    Raises ValueError: an option has a value of another type
+    Raises UsageError: an option has a value of another type
     """
     cfg = typed(MaeLmConfig, options, f"{path}: model")
 
@@ -88,7 +88,10 @@ def compare_configurations(saved, cfg, names, path):
         if str(in_checkpoint) != str(here):
             different.append(f"{option(name)} {in_checkpoint} in the checkpoint, {here} here")
     if different:
-        raise UsageError(f"{path}: the checkpoint is of another model: {'; '.join(different)}")
+        raise UsageError(
+            f"{path}: the checkpoint is of another model: {'; '.join(different)}; give the "
+            "checkpoint's options, or use another checkpoint or folder"
+        )
 
 
 def checked_weights(weights, model_weights, path):

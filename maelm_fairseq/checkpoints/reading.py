@@ -34,7 +34,7 @@ def read_file(path, writer="fairseq-train", old=False):
         keys are texts or whole numbers
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is damaged, or contains anything else
+        UsageError: it is damaged, or contains anything else
         OSError: it cannot be read; MemoryError, or PyTorch's own: it does not fit into memory
     """
     expected = f"a complete file of {writer}"

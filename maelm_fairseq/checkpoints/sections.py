@@ -31,7 +31,7 @@ SAFE_FAIRSEQ_NAMES = ["sentence_prediction"]
 def sanitized_for_fairseq(state, path):
     """What fairseq's functions get of a `state` that `reading.read_file` returned.
 
-    Raises ValueError: it is not a checkpoint of fairseq's, or an option has a value of another type
+    Raises UsageError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")

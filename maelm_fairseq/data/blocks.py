@@ -144,7 +144,7 @@ class TokenBlocks:
     def __getitem__(self, i) -> np.ndarray:
         """Block `i`: int64 (tokens,).
 
-        Raises ValueError: the file has become shorter since it was opened
+        Raises UsageError: the file has become shorter since it was opened
         """
         size = int(self.sizes[i]) * self._dtype.itemsize
         offset = int(self.starts[i]) * self._dtype.itemsize

@@ -21,7 +21,7 @@ def find_file(folder, split, names, required=True):
     Returns: the path; None if there is no file and none is required
     Raises:
         FileNotFoundError: there is no file, and one is required
-        ValueError: there are several, or it is not a file
+        UsageError: there are several, or it is not a file
     """
     possible = names.get(split, [split])
     present = []

@@ -114,7 +114,7 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
         training_schema: the schema of the training file, if this is another file of the same task
     Returns: `Table`
     Raises:
-        ValueError: it has no such columns or no examples, over 1% of its lines are skipped, or one
+        UsageError: it has no such columns or no examples, over 1% of its lines are skipped, or one
             of a test file, or it has other labels or texts than the training file
     """
     rows = [(number, text.split("\t")) for number, text in read_lines(path)]

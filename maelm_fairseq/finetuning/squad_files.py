@@ -49,7 +49,7 @@ def read_questions(path, is_test=False) -> List[Question]:
 
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is not SQuAD's JSON; the message says where
+        UsageError: it is not SQuAD's JSON; the message says where
     """
     squad = read_json(path, Squad, "SQuAD's JSON", "correct it")
     paragraphs = [paragraph for article in squad.data for paragraph in article.paragraphs]
@@ -68,12 +68,17 @@ def read_questions(path, is_test=False) -> List[Question]:
                 secret = True
             answers = tuple(entry.answers or ())
             if entry.id in questions:
-                raise UsageError(f"{where}: its id occurs twice; ids must differ")
+                raise UsageError(
+                    f"{where}: its id occurs twice; give each question an id of its own"
+                )
             if not is_test:
                 check_impossible(entry, where)
             questions[entry.id] = Question(entry.id, entry.question, paragraph.context, answers)
     if not questions:
-        raise UsageError(f"{path}: no questions found")
+        raise UsageError(
+            f"{path}: found no questions, expected `data` with paragraphs and their `qas`; check "
+            "the file"
+        )
     if secret:
         return [question._replace(answers=()) for question in questions.values()]
     return list(questions.values())
@@ -86,5 +91,6 @@ def check_impossible(entry, where):
     answers = entry.answers or ()
     if entry.is_impossible == bool(answers):
         raise UsageError(
-            f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers"
+            f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers; "
+            "correct either"
         )

@@ -39,7 +39,7 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     tags.
 
     Returns: list of `Sentence`
-    Raises ValueError: a word has no tag, lines have different numbers of columns, or words are
+    Raises UsageError: a word has no tag, lines have different numbers of columns, or words are
         numbered otherwise
     """
     lines = list(read_lines(path))

@@ -42,7 +42,7 @@ def load_task(checkpoint_file, **options):
     Returns: `LabelledTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
         FileNotFoundError: there is no such file
-        ValueError: it is not a checkpoint of such a task
+        UsageError: it is not a checkpoint of such a task
     """
     state = read_checkpoint(checkpoint_file)
     saved = our_options("task", state["cfg"].get("task"), checkpoint_file)

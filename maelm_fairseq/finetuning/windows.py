@@ -60,7 +60,7 @@ class Window(NamedTuple):
 class WindowSizes:
     """How a model with so many positions reads questions and their contexts.
 
-    Raises ValueError: it has too few positions
+    Raises UsageError: it has too few positions
     """
 
     def __init__(self, positions):

@@ -80,7 +80,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     Returns: `Exported`
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, or the destination exists and is not this export
+        UsageError: an input cannot be used, or the destination exists and is not this export
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)

@@ -79,7 +79,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
         cfg: `model.MaeLmConfig` of the new checkpoint
     Raises:
         FileNotFoundError: an input does not exist
-        ValueError: an input cannot be used, the sizes contradict each other, or the destination
+        UsageError: an input cannot be used, the sizes contradict each other, or the destination
             exists
         ImportError: safetensors is needed and not installed
     """
@@ -124,7 +124,7 @@ def matched_vocabulary(source, data):
 
     Raises:
         FileNotFoundError: a file is missing
-        ValueError: vocabulary, dict.txt or the number of embeddings differ
+        UsageError: vocabulary, dict.txt or the number of embeddings differ
     """
     dictionary, tokenizer = read_vocabulary(data)
     fix = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"

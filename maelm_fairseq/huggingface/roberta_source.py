@@ -74,7 +74,7 @@ def read_source(folder):
     Returns: `Source`
     Raises:
         FileNotFoundError: a file is missing
-        ValueError: it cannot be read, or computes something other than RoBERTa
+        UsageError: it cannot be read, or computes something other than RoBERTa
     """
     path = os.path.join(folder, "config.json")
     config = _read_config(folder, path)

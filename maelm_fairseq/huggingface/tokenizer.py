@@ -60,7 +60,7 @@ def write_tokenizer(folder, subwords, max_length, for_words=False):
     the tokens that they have in a text.
 
     Returns: tokenizers.Tokenizer, read back from what was written
-    Raises ValueError: the vocabulary cannot be written as `tokenizer.json`
+    Raises UsageError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(subwords, BytePair):
         text = subwords.contents(for_words).decode()
@@ -90,7 +90,7 @@ def build_tokenizer(subwords):
 
     See `write_tokenizer`.
 
-    Raises ValueError: the SentencePiece model has a setting or a kind of piece that is not
+    Raises UsageError: the SentencePiece model has a setting or a kind of piece that is not
         supported
     """
     processor = subwords.processor
@@ -215,7 +215,7 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     of words, and without it, only on texts and pairs.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included
-    Raises ValueError: a text gives other tokens; for a Unigram model, more than one of a hundred
+    Raises UsageError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
     compared = _encoded_by_both(tokenizer, subwords, lines, for_words)
     differing = []

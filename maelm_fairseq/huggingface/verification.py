@@ -74,7 +74,7 @@ def compare_with_transformers(folder, config, model, data, kind):
         data: folder whose records have lines of text
         kind: `ExportKind`
     Returns: a sentence that says what was compared, or why nothing was compared
-    Raises ValueError: the export answers differently
+    Raises UsageError: the export answers differently
     """
     is_code = config["model_type"] == CODE.model_type
     try:

@@ -29,7 +29,7 @@ class Encoding(TextModel):
             layers 0 to L, a list of (n, t, C)
         Raises:
             TypeError: not a tensor of integers of two dimensions
-            ValueError: no tokens of this vocabulary, or padding elsewhere
+            UsageError: no tokens of this vocabulary, or padding elsewhere
         """
         tokens = checked_tokens(tokens, len(self.dictionary), dimensions=(2,))
         return self._layers_of_batches(tokens)

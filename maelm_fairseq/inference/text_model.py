@@ -56,7 +56,7 @@ class TextModel:
             truncate: cut longer texts to the model's positions
         Returns: int64 (T,); for lists (B, T), padded at the end
         Raises:
-            ValueError: an empty list, or lists of different lengths
+            UsageError: an empty list, or lists of different lengths
             TypeError: not a string or a list of strings, or one of `text` and `pair` is a string
                 and the other a list
         """
@@ -76,7 +76,7 @@ class TextModel:
         Returns: a string, or a list of B strings
         Raises:
             TypeError: not a tensor of integers of one or two dimensions
-            ValueError: no tokens of this vocabulary
+            UsageError: no tokens of this vocabulary
         """
         token_ids = checked_tokens(tokens, len(self.dictionary)).tolist()
         if tokens.dim() == 1:

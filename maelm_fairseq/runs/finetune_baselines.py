@@ -28,6 +28,7 @@ from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
 from .finetune_results import Result, scores_of_examples
 
 PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
+ENCODER = "encoder"
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
@@ -101,36 +102,38 @@ class BagOfWordsRun:
         is_whole = scores == expected_scores and sizes == expected_sizes
         return baselines if is_whole else None
 
-    def compare(self, baselines, encoder, encoder_predictions):
+    def compare(self, baselines, encoder_results, encoder_predictions):
         """Puts the baselines, and the encoder and the bag of words together, beside the encoder.
 
         Args:
             baselines: `Baselines`
-            encoder: list of `finetune_results.Result` of the encoder on the same files
+            encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_predictions: {split: predictions of the encoder's reported model}
         Returns: list of Results: those of the encoder, with their lead over the bag of words, of
             the baselines, and of the encoder and the bag of words together
         """
-        bag_predictions = self.bag_predictions(baselines)
-        mean_predictions = {}
-        for split in bag_predictions:
-            mean_predictions[split] = self.mean_predictions(
-                split, encoder_predictions, bag_predictions
-            )
-        settings = f"{encoder[0].settings} {self.name}"
-        scores = self.scores_of_mean(mean_predictions)
-        of_both = [self.result(score, settings) for score in scores]
-
-        bag_scores = {}
+        predictors = [encoder_predictions, self.bag_predictions(baselines)]
+        spreads = self.spreads(predictors)
+        comparisons = {}
+        for split in self.split_of_file.values():
+            if split in predictors[1]:
+                predictions = [of_predictor[split] for of_predictor in predictors]
+                comparisons[split] = Comparison(self.task, split, *predictions, spreads)
+        of_encoder = []
+        of_both = []
+        for result in encoder_results:
+            comparison = comparisons[self.split_of_file[result.file_name]]
+            of_encoder.append(comparison.with_lead(result))
+            score = comparison.score_of_both(result.file_name, result.metric)
+            both = self.result(score, f"{result.settings} {self.name}")
+            both = comparison.with_lead(both)
+            of_both.append(replace(both, note=lead_note(both)))
+        notes = {(result.file_name, result.metric): lead_note(result) for result in of_encoder}
+        of_baselines = []
         for score in baselines.scores:
-            if score.predictor == BAG_OF_WORDS:
-                bag_scores[score.file, score.metric] = score.value
-        encoder_errors = self.errors_of_leads(encoder_predictions, bag_predictions)
-        encoder = self.with_leads(encoder, bag_scores, encoder_errors)
-        mean_errors = self.errors_of_leads(mean_predictions, bag_predictions)
-        of_both = self.with_leads(of_both, bag_scores, mean_errors)
-        of_both = [replace(result, note=lead_note(result)) for result in of_both]
-        return [*encoder, *self.baseline_results(baselines, encoder), *of_both]
+            note = notes[score.file, score.metric] if score.predictor == BAG_OF_WORDS else ""
+            of_baselines.append(self.result(score, self.name, note))
+        return [*of_encoder, *of_baselines, *of_both]
 
     def bag_predictions(self, baselines):
         """What the bag of words predicts: {split: {index of an example: K numbers}}."""
@@ -141,83 +144,14 @@ class BagOfWordsRun:
             predictions[split] = dict(zip(indices, outputs))
         return predictions
 
-    def mean_predictions(self, split, encoder, bag_of_words):
-        """What the encoder and the bag of words predict together: {index of an example: K numbers}.
+    def spreads(self, predictors):
+        """The `votes.spread` of each predictor on the dev file, of which all examples have labels.
 
         Args:
-            split: of the examples
-            encoder, bag_of_words: {split: {index of an example: K numbers}}
+            predictors: for each, {split: {index of an example: K numbers}}
         """
-        dev = [*bag_of_words["valid"]]
-        indices = [*bag_of_words[split]]
-        spreads = []
-        rows = []
-        for predictions in (encoder, bag_of_words):
-            spreads.append(spread(rows_of_examples(predictions["valid"], dev)))
-            rows.append(rows_of_examples(predictions[split], indices))
-        return dict(zip(indices, together(*rows, spreads).tolist()))
-
-    def scores_of_mean(self, predictions):
-        """The scores of `mean_predictions` by split: list of `votes.Score`."""
-        scores = []
-        for name, split in self.split_of_file.items():
-            if split not in predictions:
-                continue
-            dataset = self.task.datasets[split]
-            of_indices = partial(scores_of_examples, self.task, dataset, predictions[split])
-            indices = [*predictions[split]]
-            errors = standard_errors(of_indices, indices, MAX_JACKKNIFE_GROUPS)
-            for metric, value in of_indices(indices).items():
-                scores.append(Score(TOGETHER, name, metric, value, errors[metric]))
-        return scores
-
-    def errors_of_leads(self, predictions, bag_predictions):
-        """The standard errors of scores minus those of a bag of words, paired by examples.
-
-        Args:
-            predictions, bag_predictions: {split: {index of an example: K numbers}}
-        Returns: {split: {metric: standard error}}
-        """
-        errors = {}
-        for split, of_bag in bag_predictions.items():
-            dataset = self.task.datasets[split]
-            scores = partial(scores_of_examples, self.task, dataset, predictions[split])
-            bag_scores = partial(scores_of_examples, self.task, dataset, of_bag)
-            difference = partial(difference_of_scores, scores, bag_scores)
-            errors[split] = standard_errors(difference, [*of_bag], MAX_JACKKNIFE_GROUPS)
-        return errors
-
-    def with_leads(self, results, bag_scores, errors):
-        """Copies of Results that know their lead over the bag of words, where it has a score.
-
-        Args:
-            results: list of Results
-            bag_scores: {(name of a file, metric): percent}
-            errors: see `errors_of_leads`
-        """
-        with_leads = []
-        for result in results:
-            bag_score = bag_scores.get((result.file_name, result.metric))
-            if bag_score is not None:
-                lead = float(np.median(result.bounded)) - bag_score
-                error = errors[self.split_of_file[result.file_name]][result.metric]
-                result = replace(result, lead=lead, lead_error=error)
-            with_leads.append(result)
-        return with_leads
-
-    def baseline_results(self, baselines, encoder):
-        """A Result for each score of the baselines.
-
-        That of a bag of words says how far the encoder, a list of Results, is ahead of it.
-        """
-        encoder_results = {(result.file_name, result.metric): result for result in encoder}
-        results = []
-        for score in baselines.scores:
-            note = ""
-            if score.predictor == BAG_OF_WORDS:
-                note = lead_note(encoder_results[score.file, score.metric])
-            results.append(self.result(score, self.name, note))
-        return results
+        dev = self.task.datasets["valid"].labelled_examples()
+        return [spread(rows_of_examples(of_splits["valid"], dev)) for of_splits in predictors]
 
     def result(self, score, settings, note=""):
         """The Result of a `votes.Score`."""
@@ -233,19 +167,61 @@ class BagOfWordsRun:
         )
 
 
+class Comparison:
+    """Encoder and bag of words, alone and together, on the examples of a split that have labels.
+
+    Args:
+        task: a `sentences.SentencesTask` that has read the split
+        split: of the examples
+        encoder, bag_of_words: the predictions of both: {index of an example: K numbers}
+        spreads: of both; see `votes.together`
+    """
+
+    def __init__(self, task, split, encoder, bag_of_words, spreads):
+        self._indices = [*bag_of_words]
+        rows = [rows_of_examples(of_one, self._indices) for of_one in (encoder, bag_of_words)]
+        both = dict(zip(self._indices, together(*rows, spreads).tolist()))
+        scores = partial(scores_of_examples, task, task.datasets[split])
+        self._bag_scores = partial(scores, bag_of_words)
+        self._both_scores = partial(scores, both)
+        self._errors_of_both = self._errors(self._both_scores)
+        self._lead_errors = {
+            TOGETHER: self._errors(partial(self._leads, self._both_scores)),
+            ENCODER: self._errors(partial(self._leads, partial(scores, encoder))),
+        }
+
+    def _errors(self, scores):
+        return standard_errors(scores, self._indices, MAX_JACKKNIFE_GROUPS)
+
+    def _leads(self, scores, indices):
+        """By how much some examples' scores are above the bag of words': {metric: points}.
+
+        Args:
+            scores: a function from a list of indices to {metric: percent}
+            indices: of the examples
+        """
+        of_bag = self._bag_scores(indices)
+        return {metric: score - of_bag[metric] for metric, score in scores(indices).items()}
+
+    def score_of_both(self, file_name, metric):
+        """The `votes.Score` of both together."""
+        value = self._both_scores(self._indices)[metric]
+        return Score(TOGETHER, file_name, metric, value, self._errors_of_both[metric])
+
+    def with_lead(self, result):
+        """A Result of the encoder, or of both together, that knows its lead over the bag of words.
+
+        The standard error of the lead is paired by examples.
+        """
+        predictor = TOGETHER if result.start == TOGETHER else ENCODER
+        of_bag = self._bag_scores(self._indices)[result.metric]
+        lead = float(np.median(result.bounded)) - of_bag
+        return replace(result, lead=lead, lead_error=self._lead_errors[predictor][result.metric])
+
+
 def rows_of_examples(predictions, indices):
     """The predictions, (n, K), for some examples, by their indices."""
     return np.array([predictions[index] for index in indices])
-
-
-def difference_of_scores(scores, bag_scores, indices):
-    """By how much the scores of some examples differ: {metric: points}.
-
-    Args:
-        scores, bag_scores: functions from a list of indices to {metric: percent}
-    """
-    of_bag = bag_scores(indices)
-    return {metric: score - of_bag[metric] for metric, score in scores(indices).items()}
 
 
 def lead_note(result):

@@ -262,7 +262,7 @@ class Command:
     def configuration(self, settings):
         """fairseq's configuration of a run, before its folder and its updates are known.
 
-        Raises ValueError: a further option changes what the recipe itself sets, or no run can have
+        Raises UsageError: a further option changes what the recipe itself sets, or no run can have
         it
         """
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])

@@ -176,7 +176,7 @@ def check_moments(optimizer, update, is_own_model, path):
         found = ", ".join(f"{step:g}" for step in sorted(steps))
         raise UsageError(
             f"{path}: the optimizer has made {found} steps with its weights, the run {update:,} "
-            "updates"
+            "updates; use another checkpoint, or add --reset-optimizer"
         )
 
 
@@ -233,7 +233,7 @@ def check_components(state, trainer, path):
 def same_in_all_processes(update, save_dir):
     """The update that all processes resume from.
 
-    Raises ValueError: they resume from different ones. A process that does not find the checkpoint
+    Raises UsageError: they resume from different ones. A process that does not find the checkpoint
         would otherwise begin a new run, and nobody would notice
     """
     updates = from_all_processes(update)

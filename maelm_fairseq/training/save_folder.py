@@ -79,7 +79,7 @@ def refuse_to_begin_anew(cfg, suffix, usable, refused):
         suffix: of `--checkpoint-suffix`
         usable: paths of those from which it would resume if they were copied
         refused: {path: error} of the others
-    Raises ValueError
+    Raises UsageError
     """
     last = last_checkpoint(cfg.save_dir, suffix)
     missing = f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval"
@@ -151,7 +151,7 @@ def lock(save_dir):
 
     Whoever takes it creates the folder, and removes what a killed run left half-written.
 
-    Raises ValueError: another process holds the lock, or the folder cannot be written
+    Raises UsageError: another process holds the lock, or the folder cannot be written
     """
     try:
         os.makedirs(save_dir, exist_ok=True)
