@@ -335,13 +335,12 @@ def test_texts_refused(model, classifier):
             refuses("expected a string", function, *texts, error=TypeError)
         fault = "2 texts and 1 pairs, expected a pair for each text"
         refuses(fault, function, ["kan", "lon"], ["mi"])
-    refuses("an empty list, expected at least one text", model.encode, [])
     of_one_text = [model.fill_mask, model.word_features]
     of_texts = [model.encode, model.embed, model.score, classifier.predict]
     for function in of_one_text:
         refuses("expected a string", function, ["kan"], error=TypeError)
     for function in of_one_text + of_texts:
-        for text in [None, 5]:
+        for text in [None, 5, {"kan", "lon"}]:
             refuses("expected a string", function, text, error=TypeError)
         fault = "unpaired surrogate '.ud800' at position 2 of a text"
         refuses(fault, function, "a \ud800")
@@ -352,6 +351,14 @@ def test_texts_refused(model, classifier):
     with pytest.raises(ValueError, match=fault):
         model.extract_features(["kan", "kan " * 200])
     check_numbers_refused(model)
+
+
+def test_no_texts_have_no_results(model, classifier):
+    width = model.embed("kan").size(0)
+    assert model.encode([]).shape == (0, 0)
+    assert model.extract_features([]).shape == (0, 0, width)
+    assert model.embed([], normalize=True).shape == (0, width)
+    assert model.score([]) == classifier.predict([]) == []
 
 
 def check_numbers_refused(model):

@@ -169,9 +169,11 @@ def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, cap
     copy = shutil.copytree(dest, tmp_path / "renamed")
     run_main(program.main, *options, "--description", "of films")
     run_main(program.main, *options[:-1], copy)
-    for line in capsys.readouterr().out.splitlines()[::2]:
+    first, description, _, second, _ = capsys.readouterr().out.splitlines()
+    for line in [first, second]:
         assert line.startswith("the same already: ")
         assert line.endswith("; nothing was changed")
+    assert description == f"--description was not used: edit {dest}/README.md instead"
     assert (dest / "README.md").read_text() == "My own words"
     shutil.rmtree(copy)
     for change in ("model.safetensors", "1_Pooling/config.json", "notes.txt"):

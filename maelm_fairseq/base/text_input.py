@@ -60,6 +60,7 @@ def list_of_texts(texts, check=checked):
     """A string, or an iterable of strings -> list of what `check` makes of each."""
     if isinstance(texts, str):
         return [check(texts)]
-    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+    has_order = isinstance(texts, Iterable) and not isinstance(texts, (set, frozenset))
+    if not has_order or isinstance(texts, (bytes, Mapping)):
         raise TypeError(f"found {type(texts).__name__}, expected a string or a list of strings")
     return list(map(check, texts))

@@ -215,6 +215,8 @@ def main():
             summary += " (to fill masks, export with --format code)"
     if exported.was_there:
         print(f"the same already: {summary}; nothing was changed")
+        if args.description:
+            print(f"--description was not used: edit {os.path.join(args.dest, CARD)} instead")
     else:
         print(f"written: {summary}")
     print(exported.comparison)

@@ -37,6 +37,8 @@ class Encoding(TextModel):
     @torch.no_grad()
     def _layers_of_batches(self, tokens):
         """As `layers`, of tokens that have been checked or come from the tokenizer."""
+        if not len(tokens):
+            return
         pad = self.dictionary.pad()
         lengths = lengths_of(tokens, pad)
         longest = int(lengths.argmax())

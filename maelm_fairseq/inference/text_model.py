@@ -54,9 +54,9 @@ class TextModel:
             text: a string, with `<mask>` where a token is to be predicted; or a list of B strings
             pair: the second text, or a list of B
             truncate: cut longer texts to the model's positions
-        Returns: int64 (T,); for lists (B, T), padded at the end
+        Returns: int64 (T,); for lists (B, T), padded at the end, and (0, 0) for an empty one
         Raises:
-            UsageError: an empty list, or lists of different lengths
+            UsageError: lists of different lengths
             TypeError: not a string or a list of strings, or one of `text` and `pair` is a string
                 and the other a list
         """
@@ -64,8 +64,6 @@ class TextModel:
         rows = []
         for first, second in texts_or_pairs(text, pair):
             rows.append(self._tokens_of_text(first, second, limit))
-        if not rows:
-            raise UsageError("an empty list, expected at least one text")
         return rows[0] if isinstance(text, str) else self._pad(rows)
 
     def decode(self, tokens):
@@ -89,6 +87,8 @@ class TextModel:
 
     def _pad(self, rows):
         """A list of B tensors (T_i,) -> (B, T)."""
+        if not rows:
+            return torch.empty(0, 0, dtype=torch.int64)
         return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
 
     def _check_length(self, length, text="the text", fix=SHORTEN_SPLIT_OR_TRUNCATE):
