@@ -219,17 +219,18 @@ def test_prose_has_the_numbers_of_the_tables(path, beginning):
     assert re.search(rf"(together|combined with it) {together:.1f}\b", claim)
 
 
-def comparison_on_pairs(*variants):
-    """The mean difference of two variants on minimal pairs, and its interval, of the page."""
+def comparison(measure, *variants):
+    """The mean difference of two variants on "pairs" or "tasks", and its interval, of the page."""
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"<!-- objectives_on_pairs -->\n(.*?)<!-- end -->", text, flags=re.S)
+    block = rf"<!-- objectives_on_{measure} -->\n(.*?)<!-- end -->"
+    (table,) = re.findall(block, text, flags=re.S)
     titles = [small.VARIANT_TITLES[variant] for variant in variants]
     return map(float, cells(table, ", minus: ".join(titles))[-3:])
 
 
 @pytest.mark.parametrize("path", ["README.md", "experiments/RESULTS.md", "experiments/SMALL.md"])
-def test_prose_has_the_interval_of_the_primary_test(path):
-    mean, low, high = comparison_on_pairs("mae_lm", "all_masks")
+def test_prose_has_the_intervals_of_the_planned_comparison(path):
+    mean, low, high = comparison("pairs", "mae_lm", "all_masks")
     assert abs(mean) < 0.1
     claims = [
         line
@@ -238,6 +239,8 @@ def test_prose_has_the_interval_of_the_primary_test(path):
     ]
     assert len(claims) == 1
     assert f"({low:+.1f} to {high:+.1f}" in claims[0]
+    mean, low, high = comparison("tasks", "mae_lm", "all_masks")
+    assert f"{-mean:.1f} point less ({low:+.1f} to {high:+.1f})" in claims[0]
 
 
 @pytest.mark.parametrize("path, beginning", [
@@ -248,6 +251,6 @@ def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     (claim,) = [line for line in lines if line.startswith(beginning)]
     for variant in ["mae_lm", "small"]:
-        mean, low, high = comparison_on_pairs(variant, "mlm")
+        mean, low, high = comparison("pairs", variant, "mlm")
         assert f"{abs(mean):.1f} points" in claim or f"{mean:+.1f} " in claim
         assert f"({low:+.1f} to {high:+.1f}" in claim
