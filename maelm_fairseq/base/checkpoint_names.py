@@ -53,14 +53,12 @@ def all_checkpoints(save_dir):
     return {os.path.join(save_dir, name) for name in checkpoints}
 
 
-def first_accepted(paths, read, others=(), last=None):
+def first_accepted(paths, read):
     """The first of the checkpoints that a run can resume from.
 
     Args:
         paths: in the order in which they are tried
         read: a function of a path; it refuses a checkpoint by a UsageError
-        others: paths of checkpoints beside them; the message advises to copy one of those that
-            `read` accepts to `last`, the path of the last checkpoint
     Returns: its path, what `read` returned, and {path: error} of those before it
     Raises UsageError: there is none
     """
@@ -73,24 +71,4 @@ def first_accepted(paths, read, others=(), last=None):
     reasons = list(dict.fromkeys(map(str, refused.values())))
     if len(reasons) > 1:
         reasons[0] = f"none of {len(paths)} checkpoints can be resumed from: {reasons[0]}"
-    usable, _ = accepted(others, read)
-    if usable:
-        names = ", ".join(map(os.path.basename, usable))
-        reasons.append(f"to resume from another one, copy it to {last} ({names})")
     raise UsageError("; ".join(reasons))
-
-
-def accepted(paths, read):
-    """Which checkpoints a run can resume from; `read` is as for `first_accepted`.
-
-    Returns: their paths, and {path: error} of the others
-    """
-    usable = []
-    refused = {}
-    for path in paths:
-        try:
-            read(path)
-            usable.append(path)
-        except UsageError as error:
-            refused[path] = error
-    return usable, refused

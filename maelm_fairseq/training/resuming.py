@@ -5,12 +5,12 @@ All that this checkpoint says is restored.
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
-    accepted,
     best_checkpoint,
     first_accepted,
     interval_checkpoints,
     last_checkpoint,
 )
+from ..base.errors import UsageError
 from ..checkpoints import writing
 from ..checkpoints.reading import read_file
 from ..checkpoints.sections import sanitized_for_fairseq
@@ -31,8 +31,8 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     suffix = trainer.checkpoint_suffix
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, **kwargs)
-    paths, others = save_folder.candidates(cfg, suffix)
-    if not paths and not others:
+    paths = save_folder.candidates(cfg, suffix)
+    if not paths:
         return original(cfg, trainer, **kwargs)
 
     def load(path):
@@ -46,14 +46,14 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     cfg.finetune_from_model = None  # the run has checkpoints of its own by now
     last = last_checkpoint(cfg.save_dir, suffix)
     try:
-        if not paths:
-            save_folder.refuse_to_begin_anew(cfg, suffix, *accepted(others, load))
-        resumed_from, loaded, refused = first_accepted(paths, load, others, last)
-        process.current_run.resumed_from = resumed_from
-        process.current_run.refused = refused
+        resumed_from, loaded, refused = first_accepted(paths, load)
+    except UsageError as error:
+        raise UsageError(f"{error}{save_folder.advice_on_others(cfg.save_dir, suffix)}") from None
     finally:
         process.current_run.candidate = None
         cfg.finetune_from_model = finetune_from_model
+    process.current_run.resumed_from = resumed_from
+    process.current_run.refused = refused
     extra_state, _ = loaded
     has_best_loss = extra_state["val_loss"] == extra_state.get("best")
     is_best = process.current_run.was_validated and has_best_loss

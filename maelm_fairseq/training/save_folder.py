@@ -51,45 +51,39 @@ def check_outside(finetune_from_model, save_dir):
 def candidates(cfg, suffix):
     """The paths of the checkpoints that a run may resume from, in the order in which it tries them.
 
+    There are none for a new run, and for one that starts from another file.
+
     Args:
         cfg: fairseq's options of checkpoints
         suffix: of `--checkpoint-suffix`
-    Returns: the paths; those of other checkpoints in the folder, from which it resumes only if they
-        are copied. There are none of either for a new run and one that starts from another file
+    Raises UsageError: there are only checkpoints that no run resumes from by itself
     """
     last = last_checkpoint(cfg.save_dir, suffix)
     if cfg.restore_file != LAST_CHECKPOINT:
-        return [], []
+        return []
     paths = resumable_checkpoints(cfg.save_dir, suffix)
-    others = other_checkpoints(cfg.save_dir, suffix)
     if cfg.no_last_checkpoints and last in paths:  # the run does not renew it
         paths = [*paths[1:], last]
     starts_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
-    may_be_new = cfg.no_save or starts_elsewhere
-    if may_be_new and not paths:
-        return [], []
-    return paths, others
+    advice = advice_on_others(cfg.save_dir, suffix)
+    if advice and not (paths or cfg.no_save or starts_elsewhere):
+        raise UsageError(
+            f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval "
+            f"to resume from{advice}, or choose another --save-dir"
+        )
+    return paths
 
 
-def refuse_to_begin_anew(cfg, suffix, usable, refused):
-    """Refuses a folder that has checkpoints, but none that a run resumes from by itself.
+def advice_on_others(save_dir, suffix):
+    """How to resume from a checkpoint that no run resumes from by itself, such as the best one.
 
-    Args:
-        cfg: fairseq's options of checkpoints
-        suffix: of `--checkpoint-suffix`
-        usable: paths of those from which it would resume if they were copied
-        refused: {path: error} of the others
-    Raises UsageError
+    It is the end of an error message; empty if there is no such checkpoint.
     """
-    last = last_checkpoint(cfg.save_dir, suffix)
-    missing = f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval"
-    if usable:
-        names = ", ".join(map(os.path.basename, usable))
-        rest = f"only {names}: copy one to {last} to resume from it, or choose another --save-dir"
-    else:
-        reasons = "; ".join(dict.fromkeys(map(str, refused.values())))
-        rest = f"{reasons}; choose another --save-dir"
-    raise UsageError(f"{missing} to resume from; {rest}")
+    names = ", ".join(map(os.path.basename, other_checkpoints(save_dir, suffix)))
+    if not names:
+        return ""
+    last = last_checkpoint(save_dir, suffix)
+    return f"; to resume from another one ({names}), copy it to {last}"
 
 
 def restore_best(last, best):
