@@ -17,7 +17,7 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
-from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
+from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import sample_lines
@@ -77,7 +77,7 @@ def without_labels(model):
             bits, _ = bits_per_token(model, lines, model.model.max_positions())
             yield HELD_OUT_TEXT, feature, "bits per token", bits
             yield "agreement", feature, "pairs", 100 * decide(model, pairs).mean()
-    share, count = found_halves(model, lines)
+    share, count = matched_halves(model, lines)
     yield "halves", "examples", "count", count
     yield "halves", "mean", "accuracy", share
 

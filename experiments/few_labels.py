@@ -16,7 +16,7 @@ from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, spread, together
-from maelm_fairseq.finetuning.metrics import argmax_or_value
+from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 
 FINE_TUNED = "fine-tuned"
@@ -48,8 +48,9 @@ class FewLabels:
         self.task = read_probe_task(str(folder))
         self.dictionary, tokenizer = read_vocabulary(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
-        self.examples = Examples(self.task.texts, self.task.targets, tokenizer, positions)
-        self.counts = NgramCounts([(text,) for text in self.task.texts])
+        texts = [text for (text,) in self.task.texts]
+        self.examples = Examples(texts, self.task.targets, tokenizer, positions)
+        self.counts = NgramCounts(self.task.texts)
 
     def draw(self, shots, repeat):
         """The scores of draw number `repeat`, which has `shots` examples of each class.

@@ -36,7 +36,7 @@ from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predi
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, spread, together
-from maelm_fairseq.finetuning.metrics import argmax_or_value
+from maelm_fairseq.metrics import argmax_or_value
 from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, write_records
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 

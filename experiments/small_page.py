@@ -13,7 +13,7 @@ from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, shares
+from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, percent_right
 from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import markdown
@@ -303,7 +303,7 @@ class Page:
         terms = np.array([group.partition("/")[0] for group in groups])
         columns = {}
         for title, decided in self.decisions().items():
-            _, columns[title] = shares(decided.mean(axis=0), terms)
+            _, columns[title] = percent_right(decided.mean(axis=0), terms)
         return markdown(pd.DataFrame(columns).rename_axis("term"))
 
     def losses(self):

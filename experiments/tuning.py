@@ -43,8 +43,8 @@ from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_wor
 from maelm_fairseq.evaluation.report import markdown
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
 from maelm_fairseq.finetuning.labelled_files import find_file
-from maelm_fairseq.finetuning.metrics import argmax_or_value, compute_scores
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
+from maelm_fairseq.metrics import argmax_or_value, compute_scores
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL

@@ -9,11 +9,7 @@ import os
 import sys
 
 __version__ = "0.2.0"
-
-# Whether `python -m` is starting one of this package's programs.
-if sys.argv[:1] == ["-m"] and any(word.startswith(__name__ + ".") for word in sys.orig_argv):
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # which OpenMP reads when torch is imported
-    print("loading ...", file=sys.stderr, flush=True)
+PLUGIN_FOLDER = os.path.dirname(os.path.abspath(__file__))  # for --user-dir
 
 if "fairseq" in sys.modules:
     from . import plugin  # noqa: F401

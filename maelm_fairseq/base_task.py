@@ -64,7 +64,7 @@ class MaeLmBaseTask(FairseqTask):
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 
-def check_best_metric(metric, logged):
+def check_metric_is_logged(metric, logged):
     """Refuses to choose the best checkpoint by a metric that is not among those logged."""
     if metric not in logged:
         raise UsageError(

@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from .analysis.rank_report import draw, table_of_ranks, write_csv
-from .analysis.token_moments import TAU, analyse, draw_blocks
-from .base.command_line import Parser, within
+from .analysis.rank_report import plot_ranks, table_of_ranks, write_csv
+from .analysis.token_moments import TAU, analyse, sample_blocks
+from .base.command_line import Parser, check_different_names, within
 from .base.destinations import check_new
-from .base.errors import UsageError
 from .base.files import atomic_folder
 from .base.running import run_main
 from .checkpoints.building import load_model
@@ -93,10 +92,7 @@ def checked_names(names, count):
     """The names of `count` checkpoints in figure and tables, which must differ."""
     # Names of files need not be Unicode, but the tables are.
     names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
-    if len(names) != count or len(set(names)) < len(names):
-        raise UsageError(
-            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
-        )
+    check_different_names(names, count)
     return names
 
 
@@ -122,7 +118,7 @@ def load_blocks(args):
     )
     task = MaeLmTask.setup_task(config)
     task.load_dataset(args.split)
-    blocks = draw_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
+    blocks = sample_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
     return dictionary, blocks
 
 
@@ -150,7 +146,7 @@ def main():
             print(table_of_ranks(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
         write_csv(os.path.join(folder, "mask_dimensions.csv"), all_dimensions)
         np.savez_compressed(os.path.join(folder, "spectra.npz"), **all_spectra)
-        draw(os.path.join(folder, "ranks.png"), panels, args.tau[0])
+        plot_ranks(os.path.join(folder, "ranks.png"), panels, args.tau[0])
         write_csv(os.path.join(folder, "ranks.csv"), all_rows)
     print(f"written: ranks.csv, mask_dimensions.csv, spectra.npz and ranks.png in {args.dest}")
 

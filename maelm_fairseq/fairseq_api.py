@@ -15,7 +15,7 @@ from .base.errors import InstallationError
 
 
 @contextlib.contextmanager
-def undisturbed():
+def quiet_imports():
     """Imports within the block leave logging and warning filters as they were."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
@@ -32,7 +32,7 @@ def undisturbed():
 
 
 try:
-    with undisturbed():
+    with quiet_imports():
         from fairseq import checkpoint_utils, criterions, models, options, tasks, utils
         from fairseq.criterions import FairseqCriterion, register_criterion
         from fairseq.data import Dictionary, FairseqDataset, data_utils, indexed_dataset

@@ -47,12 +47,16 @@ class SequenceClassificationHead(RobertaClassificationHead):
     It consists of dropout, linear, tanh, dropout, linear.
     """
 
+    reads_first_token_alone = True
+
     def __init__(self, width: int, outputs: int, dropout: float):
         super().__init__(width, width, outputs, "tanh", dropout)
 
 
 class MeanClassificationHead(SequenceClassificationHead):
     """Reads the mean of all tokens but `<s>` instead."""
+
+    reads_first_token_alone = False
 
     def forward(self, x, padding):
         """(B, T, C) and whether a token is padding (B, T) -> (B, outputs)."""

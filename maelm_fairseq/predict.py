@@ -19,7 +19,7 @@ from .base.command_line import Parser
 from .base.destinations import check_new_file
 from .base.errors import UsageError
 from .base.files import atomic_write
-from .base.opening import opened
+from .base.opening import open_to_read
 from .base.running import run_main
 from .base.utf8 import read_lines
 
@@ -52,7 +52,7 @@ def check_text_file(path):
         OSError: it cannot be read
     """
     if not Path(path).is_fifo():
-        opened(path, "a file with a text in each line").close()
+        open_to_read(path, "a file with a text in each line").close()
 
 
 def check_head(model, checkpoint):

@@ -6,6 +6,7 @@ logger = logging.getLogger(__name__)
 
 # How the names of weights begin: those of fine-tuning heads, and those that every model has.
 HEAD_PREFIX = "classification_heads."
+LM_HEAD_WEIGHT = "lm_head.bias"  # of all models in pretraining, and of no fine-tuned one
 ENCODER_PREFIXES = ("embed_tokens.", "encoder.")
 
 

@@ -14,7 +14,7 @@ from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
 from .base.line_sizes import LineSizes
 from .base.option_fields import as_dict, setting
-from .base_task import MaeLmBaseTask, check_best_metric
+from .base_task import MaeLmBaseTask, check_metric_is_logged
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import count_neighbours, embeddings
 from .data.masked_items import MaskedBlockDataset
@@ -160,7 +160,7 @@ class MaeLmTask(MaeLmBaseTask):
         It also logs the loss that token frequencies alone would give. `cfg` is fairseq's whole
         configuration.
         """
-        check_metric(cfg, criterion)
+        check_criterion_logs_metric(cfg, criterion)
         self._warn_of_schedules(cfg)
         for folder in utils.split_paths(self.cfg.data):  # some have their turn only days later
             LineSizes(prefix_of(folder, cfg.dataset.train_subset))
@@ -267,7 +267,7 @@ def check_compilation(cfg):
         )
 
 
-def check_metric(cfg, criterion):
+def check_criterion_logs_metric(cfg, criterion):
     """Refuses a --best-checkpoint-metric that validation does not log."""
     metric = cfg.checkpoint.best_checkpoint_metric
     with metrics.aggregate(new_root=True) as aggregator:
@@ -277,7 +277,7 @@ def check_metric(cfg, criterion):
         except Exception:  # a criterion of one's own may need a batch
             logged = [metric]
     if not cfg.dataset.disable_validation:
-        check_best_metric(metric, logged)
+        check_metric_is_logged(metric, logged)
 
 
 def has_index(prefix):

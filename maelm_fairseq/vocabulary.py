@@ -8,7 +8,7 @@ import os
 from .base import words
 from .base.byte_pairs import TOKENIZER_JSON
 from .base.errors import MissingFileError, UsageError
-from .base.opening import opened, reading
+from .base.opening import as_usage_error, open_to_read
 from .base.sentence_pieces import SENTENCEPIECE
 from .base.subwords import MASK
 from .base.vocabulary_files import read_subwords
@@ -35,7 +35,7 @@ def load_dictionary(folder):
         )
     expected = "a dictionary: a line `symbol count` for each symbol, in UTF-8, none of them twice"
     fix = "use the file that was written with the data, unchanged"
-    with opened(path) as stream, reading(path, expected, fix):
+    with open_to_read(path) as stream, as_usage_error(path, expected, fix):
         dictionary = Dictionary.load(io.TextIOWrapper(stream, "utf-8"))
     if len(dictionary) == dictionary.nspecial:
         raise UsageError(

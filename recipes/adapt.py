@@ -21,6 +21,7 @@ from typing import Dict
 
 import torch
 
+import maelm_fairseq.plugin  # noqa: F401  registers the task
 from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
 from maelm_fairseq.base.command_line import Parser, folder_name, within
@@ -35,7 +36,7 @@ from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.config import check_positions
-from maelm_fairseq.evaluation.held_out_text import bits_per_token, found_halves
+from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.huggingface.export import export
@@ -45,7 +46,6 @@ from maelm_fairseq.huggingface.import_roberta import (
     training_options,
 )
 from maelm_fairseq.huggingface.roberta_source import read_source
-from maelm_fairseq.plugin import hooks  # noqa: F401  registers the task
 from maelm_fairseq.runs.fairseq_args import parsed, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.option_checks import check_no_interpolation
@@ -148,7 +148,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
     model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
     lines = held_out_lines(args, data)
     bits, tokens = bits_per_token(model, lines, positions)
-    share, halves = found_halves(model, lines)
+    share, halves = matched_halves(model, lines)
     found = {
         f"bits per token ({tokens:,} of held-out text)": bits,
         f"halves found, % of {halves:,} lines": share,
@@ -189,7 +189,7 @@ def main():
     check_folders(args)
     positions = positions_of_model(args.model)
     check_options(args, fairseq_args, positions)
-    jobs = Jobs().listen()
+    jobs = Jobs().stop_on_signals()
     log = work / "adapt.log"
 
     def execute(program, *command):

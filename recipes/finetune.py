@@ -14,6 +14,7 @@ import os
 import sys
 from functools import partial
 
+import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
@@ -21,7 +22,6 @@ from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
-from maelm_fairseq.plugin import hooks  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
@@ -83,7 +83,7 @@ def finetune(runs, settings):
         results = with_baselines(runs, results, predictions, limit)
     show(results)
     dev = runs.file_name("valid")
-    if len({result.start for result in results}) > 1:
+    if len({result.predictor for result in results}) > 1:
         print(highest_score_line([result for result in results if result.file_name == dev]))
     report_end([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
@@ -169,7 +169,16 @@ def results_of_split(runs, settings, split, best, records, task, predictions):
     results = []
     for metric, error in errors.items():
         values = [of_seed[metric] for of_seed in scores]
-        result = Result(command.name, file_name, metric, values, error, start, options, note)
+        result = Result(
+            command.name,
+            file_name,
+            metric,
+            values,
+            error,
+            start=start,
+            settings=options,
+            note=note,
+        )
         results.append(result)
     return results
 
@@ -199,7 +208,7 @@ def main():
     logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
     task_name, argv = script_and_options(SCRIPTS)
     runs, settings = begin(task_name, argv)
-    runs.jobs.listen()
+    runs.jobs.stop_on_signals()
     finetune(runs, settings)
 
 

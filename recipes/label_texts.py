@@ -26,7 +26,7 @@ from maelm_fairseq.evaluation.bag_of_words import (
     predict_margins,
 )
 from maelm_fairseq.evaluation.votes import spread, together
-from maelm_fairseq.finetuning.metrics import argmax_or_value
+from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,
     check_table,

@@ -11,17 +11,16 @@ import itertools
 import logging
 import os
 import shlex
-import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 from maelm_fairseq.base.command_line import Parser, folder_name, script_and_options, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.option_fields import CLUSTER, option
-from maelm_fairseq.base.signals import SIGNALS, STOPPED
+from maelm_fairseq.base.option_fields import option
+from maelm_fairseq.base.signals import STOPPED, handle_unless_ignored
 from maelm_fairseq.runs import show_progress
-from maelm_fairseq.runs.machines import count_gpus, rendezvous, take_gpus
+from maelm_fairseq.runs.machines import DISTRIBUTED_VARIABLES, count_gpus, rendezvous, take_gpus
 from maelm_fairseq.runs.pretrain_settings import (
     drop_replaced_groups,
     fairseq_options,
@@ -153,7 +152,7 @@ def main():
         print(f"{batch}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(rendezvous(args))
-    for name in CLUSTER:
+    for name in DISTRIBUTED_VARIABLES:
         os.environ.pop(name, None)
     sys.argv = ["fairseq-train", args.data, *fairseq_options(cfg), *fairseq_args]
     if args.dry_run:
@@ -179,10 +178,8 @@ def load_fairseq_train():
 
 
 if __name__ in ("__main__", "__mp_main__"):
-    for request in SIGNALS:
-        if signal.getsignal(request) != signal.SIG_IGN:
-            # Until training has begun, there is nothing to save; it then handles signals itself.
-            signal.signal(request, lambda *_: os._exit(STOPPED))
+    # Until training has begun, there is nothing to save; it then handles signals itself.
+    handle_unless_ignored(lambda *_: os._exit(STOPPED))
     reporter.install()
     if __name__ == "__main__":
         main()

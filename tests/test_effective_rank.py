@@ -89,7 +89,7 @@ def test_a_model_has_the_singular_values_of_its_representations(
     depth = dict(encoder_layers=3, decoder_layers=shared or 1, share_decoder_layers=shared > 0)
     setting = Setting(tmp_path, **depth, dropout=0.1, attention_dropout=0.1)
     model = setting.model
-    blocks = token_moments.draw_blocks(setting.task.dataset("train"), 1000, mask_prob=0.3)
+    blocks = token_moments.sample_blocks(setting.task.dataset("train"), 1000, mask_prob=0.3)
     if not pretraining:
         model.decoder = model.lm_head = None
     expected = naive_representations(model, blocks)

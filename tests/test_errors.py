@@ -179,8 +179,8 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
 # Fails with an error that has nothing to do with the input, before the first update or after it.
 BUG = """
 import fairseq_cli.train, maelm_fairseq
-from maelm_fairseq.training import process
-process.current_run.was_trained = {}
+from maelm_fairseq.training.run_state import current_run
+current_run.was_trained = {}
 {{}}["other"]
 """
 

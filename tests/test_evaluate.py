@@ -141,7 +141,7 @@ def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     folder, _, output = evaluated
     text = (folder / "out" / "evaluation.md").read_text()
     task = read_probe_task(str(folder / "labelled" / "kind"))
-    counts = bag_of_words.NgramCounts([(task_text,) for task_text in task.texts])
+    counts = bag_of_words.NgramCounts(task.texts)
     correct = []
     for fold in range(5):
         train = np.flatnonzero(task.folds != fold)

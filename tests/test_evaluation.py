@@ -62,7 +62,7 @@ def test_all_splits_are_read_together(tmp_path, capsys):
     task = read_probe_task(write(tmp_path, header, train=rows[:40], dev=dev, test=secret))
     warning = f"{tmp_path}/test.tsv: no labels, or the same everywhere: left out"
     assert warning in capsys.readouterr().err
-    assert task.texts == [text for text, _ in rows]
+    assert task.texts == [(text,) for text, _ in rows]
     assert task.labels == ["down", "up"]
     assert [task.labels[target] for target in task.targets] == [label for _, label in rows]
     assert task.dropped == 2
@@ -81,7 +81,7 @@ def test_folds_depend_on_texts_alone(tmp_path):
         assert len(counts) == 5
         assert counts.max() - counts.min() <= 1
     # The folds are the same on every machine and with every version of the libraries.
-    ids = np.array([identity(f"text {i}") for i in range(10)], np.uint64)
+    ids = np.array([identity((f"text {i}",)) for i in range(10)], np.uint64)
     assert deal(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
 
 
@@ -119,7 +119,7 @@ def test_values_are_spread_over_folds(tmp_path, capsys):
     at_random = np.std(task.targets) / np.sqrt(40)
     assert np.std(means) < 0.3 * at_random
     refuses("usable examples", read_probe_task, tmp_path)
-    assert "all labels are numbers: to predict values, add --regression" in capsys.readouterr().err
+    assert "all labels are numbers: to predict values instead of classes" in capsys.readouterr().err
 
 
 def test_pairs_and_what_is_wrong(tmp_path):
@@ -155,13 +155,13 @@ def test_pairs_and_what_is_wrong(tmp_path):
 
 def test_features_are_those_of_the_hub(pretrained):
     data, checkpoint = pretrained
-    texts = [text for text, _, _ in examples(40, 5)]
-    texts += [("ka lo", "mi ru se"), "", "kan losh " * 40]
+    texts = [(text,) for text, _, _ in examples(40, 5)]
+    texts += [("ka lo", "mi ru se"), ("",), ("kan losh " * 40,)]
     encoder = features.Encoder(str(checkpoint), str(data))
-    computed = features.compute(encoder.model, texts)
+    computed = features.compute_features(encoder.model, texts)
     model = hub.from_pretrained(checkpoint, data=data)
     for i, text in enumerate(texts):
-        tokens = model.encode(*text) if isinstance(text, tuple) else model.encode(text)
+        tokens = model.encode(*text)
         if len(tokens) > 32:
             assert text == texts[-1]
             tokens = torch.cat([tokens[:31], tokens[-1:]])
@@ -171,7 +171,7 @@ def test_features_are_those_of_the_hub(pretrained):
         )
         np.testing.assert_allclose(computed["first"][:, i], expected[:, 0], rtol=1e-4, atol=1e-5)
     assert computed["mean"].shape == (3, len(texts), 32)
-    batch_of_one = features.compute(model, texts[:1])["mean"]
+    batch_of_one = features.compute_features(model, texts[:1])["mean"]
     np.testing.assert_allclose(batch_of_one, computed["mean"][:, :1], rtol=1e-4, atol=1e-5)
 
 

@@ -97,7 +97,7 @@ def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path, monke
 def test_continued_models_decide_pairs_of_held_out_text(pretrained, monkeypatch):
     lines = [f"the {noun} is on the top line" for noun in ["movie", "plot", "scene", "story"]]
     monkeypatch.setattr(continuing, "sample_lines", lambda *arguments: lines)
-    monkeypatch.setattr(continuing, "found_halves", lambda model, lines: (50.0, 1))
+    monkeypatch.setattr(continuing, "matched_halves", lambda model, lines: (50.0, 1))
     model = hub.from_pretrained(pretrained[1], pretrained[0])
     values = {row[:3]: row[3] for row in continuing.without_labels(model)}
     assert values["agreement", "examples", "count"] == 4

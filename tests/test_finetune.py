@@ -214,11 +214,11 @@ def baselines_of(labelled, arguments):
         predictions[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
         name = runs.file_name(split)
         for metric in dataset.metrics if split != "train" else []:
-            results.append(finetune_results.Result("own", name, metric, [50.0], 1.0, "x"))
+            results.append(finetune_results.Result("own", name, metric, [50.0], 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
         compared = finetune.with_baselines(runs, results, predictions, limit=60)
-    return runs, [result for result in compared if result.start != "x"]
+    return runs, [result for result in compared if result.predictor != finetune_results.ENCODER]
 
 
 def test_baselines_are_those_of_the_run(files, arguments, tmp_path):
@@ -252,7 +252,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     differences = 100.0 * (targets == 0) - 100.0 * (answers == targets)
     error = differences.std(ddof=1) / len(differences) ** 0.5
     wanted = ("dev.tsv", "bag of words")
-    (bag,) = [result for result in results if (result.file_name, result.start) == wanted]
+    (bag,) = [result for result in results if (result.file_name, result.predictor) == wanted]
     assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
     assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
@@ -261,21 +261,22 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     ([84.0, 82.0, 10.0], 78.0, 78.5, "highest on dev.tsv: the encoder"),
     ([81.0, 79.0, 10.0], 78.0, 78.5,
      "highest on dev.tsv: the encoder, not clearly ahead of the bag of words"),
-    ([60.0], 78.0, 77.0, "highest on dev.tsv: bag of words; "
+    ([60.0], 78.0, 77.0, "highest on dev.tsv: the bag of words; "
                          "recipes/label_texts.py, without --checkpoint, labels new "),
-    ([77.0], 78.0, 77.0, "highest on dev.tsv: bag of words, not clearly ahead of the encoder; "),
-    ([60.0], 78.0, 82.0, f"highest on dev.tsv: {TOGETHER}; "
+    ([77.0], 78.0, 77.0,
+     "highest on dev.tsv: the bag of words, not clearly ahead of the encoder; "),
+    ([60.0], 78.0, 82.0, f"highest on dev.tsv: the {TOGETHER}; "
                          "recipes/label_texts.py labels new texts with both"),
     ([60.0], 78.0, 79.0,
-     f"highest on dev.tsv: {TOGETHER}, not clearly ahead of the bag of words; "),
+     f"highest on dev.tsv: the {TOGETHER}, not clearly ahead of the bag of words; "),
 ])  # fmt: skip
 def test_the_highest_score_is_named(encoder, bag, both, expected):
     leads = [{"lead": np.median(encoder) - bag}, {"lead": both - bag}]
     for lead in leads:
         lead["lead_error"] = 1.0
     results = [
-        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, "model.pt", **leads[0]),
-        finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0, "model.pt"),
+        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, **leads[0]),
+        finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0),
         finetune_results.Result("a", "dev.tsv", "accuracy", [bag], 1.0, "bag of words"),
         finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER, **leads[1]),
     ]
@@ -288,15 +289,23 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
     (81.7, 58.3, 81.7, 81.0, "the encoder, not clearly ahead of the most frequent class"),
     (100.0, 100.0, 100.0, 100.0,
      "the encoder, not clearly ahead of the bag of words and the most frequent class"),
-    (89.9, 60.0, 50.0, 90.0, f"{TOGETHER}, not clearly ahead of the encoder; "),
-    (50.0, 60.0, 90.0, 60.0, "most frequent class"),
+    (89.9, 60.0, 50.0, 90.0, f"the {TOGETHER}, not clearly ahead of the encoder; "),
+    (50.0, 60.0, 90.0, 60.0, "the most frequent class"),
     (np.nan, np.nan, np.nan, np.nan, "none, as accuracy is undefined: "),
 ])  # fmt: skip
 def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
-    scores = {"model.pt": encoder, "bag of words": bag, "most frequent class": frequent}
+    scores = {
+        finetune_results.ENCODER: encoder,
+        "bag of words": bag,
+        "most frequent class": frequent,
+    }
     results = []
     for name, value in {**scores, TOGETHER: both}.items():
-        lead = dict(lead=value - bag, lead_error=0.5) if name in ("model.pt", TOGETHER) else {}
+        lead = (
+            dict(lead=value - bag, lead_error=0.5)
+            if name in (finetune_results.ENCODER, TOGETHER)
+            else {}
+        )
         result = finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
         results.append(result)
     found = finetune_results.highest_score_line(results)
@@ -329,7 +338,7 @@ def test_a_score_that_still_rises_is_pointed_out():
 
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):
-    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, "scratch")
+    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_end([[1, 90]], result, epochs=2)
     assert "cannot be seen from fewer than 4 validations" in capsys.readouterr().out
     finetune.report_end([[1, 30, 60, 90]], result, epochs=4)
@@ -516,7 +525,9 @@ def test_the_table_of_results(tmp_path, capsys):
     path = tmp_path / "results.tsv"
     nan = math.nan
     values = [nan, 50.0, 60.0]
-    first = finetune_results.Result("a", "dev.tsv", "pearson", values, 1.5, "x\ty", "s")
+    first = finetune_results.Result(
+        "a", "dev.tsv", "pearson", values, 1.5, start="x\ty", settings="s"
+    )
     bag_of_words = finetune_results.Result("a", "dev.tsv", "pearson", [55.0], 1.25, "bag of words")
     finetune_results.show([first, bag_of_words])
     for _ in range(2):  # no row is repeated
@@ -528,7 +539,7 @@ def test_the_table_of_results(tmp_path, capsys):
     # A damaged table is kept as it is, and rows are added to it.
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
-    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, "\udcff", "s")
+    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, start="\udcff", settings="s")
     finetune_results.write_table(tmp_path, [second])
     assert path.read_bytes().startswith(before + b"\n")
     assert path.read_bytes().count(b"\n") == 4

@@ -15,10 +15,10 @@ import maelm_fairseq.predict
 from conftest import PLUGIN, error_of, refuses, run_main, succeed
 from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
-from maelm_fairseq import hub
+from maelm_fairseq import hub, metrics
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.evaluation import bag_of_words
-from maelm_fairseq.finetuning import jackknife, metrics, squad_files, squad_metrics
+from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
@@ -637,7 +637,7 @@ def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
     predicted = targets + rng.normal(size=500)
 
     def pearson(rows):
-        return {"pearson": metrics.METRIC_FUNCTIONS["pearson"](targets[rows], predicted[rows])}
+        return {"pearson": metrics.METRICS["pearson"].compute(targets[rows], predicted[rows])}
 
     drawn = [pearson(rng.integers(500, size=500))["pearson"] for _ in range(500)]
     error = jackknife.standard_errors(pearson, range(500))["pearson"]

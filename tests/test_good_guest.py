@@ -1,8 +1,6 @@
 """Importing a module of this project changes nothing in the importing program."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from conftest import ROOT, succeed
@@ -80,13 +78,3 @@ def test_the_package_and_the_programs():
         assert {*before} <= {*after}, module
         for folder in {*after} - {*before}:
             assert folder.startswith(str(ROOT)), module
-
-
-def test_programs_of_the_package_say_at_once_that_they_load():
-    for program, printed in [
-        (["-m", "maelm_fairseq.base.signals"], "loading ...\n"),
-        (["-c", "import maelm_fairseq"], ""),
-    ]:
-        command = [sys.executable, *program]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        assert (done.stdout, done.stderr) == ("", printed)

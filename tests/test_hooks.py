@@ -35,7 +35,7 @@ for place, old in before.items():
     replaced |= {name for name in new.keys() - old.keys() if inherited(place, name)}
 task = SimpleNamespace(train_step=None, valid_step=None, reduce_metrics=None)
 original = dict(vars(task))
-maelm_fairseq.plugin.hooks.loop.stopping.listen(task)
+maelm_fairseq.plugin.hooks.loop.stopping.share_stop_requests(task)
 replaced |= {name for name, value in vars(task).items() if original[name] is not value}
 print(json.dumps(sorted(replaced)))
 """

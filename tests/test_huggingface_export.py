@@ -29,11 +29,11 @@ from huggingface_cases import (
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
-from maelm_fairseq.huggingface.card import read_record
 from maelm_fairseq.huggingface.config_json import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, sample_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
+from maelm_fairseq.preparation.records import read_split_summary
 from maelm_fairseq.vocabulary import load_dictionary
 
 
@@ -143,9 +143,9 @@ def check_record_of_shards(data, folder):
     shards = [folder / f"shard{i}" for i in range(2)]
     for shard in shards:
         shutil.copytree(data, shard)
-    of_one_shard = read_record(data, "train").documents
+    of_one_shard = read_split_summary(data, "train").documents
     for shard_or_parent in [shards[0], folder]:
-        assert read_record(shard_or_parent, "train").documents == 2 * of_one_shard
+        assert read_split_summary(shard_or_parent, "train").documents == 2 * of_one_shard
 
 
 def contents(folder):

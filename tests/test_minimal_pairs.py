@@ -9,7 +9,7 @@ import pytest
 
 from conftest import refuses
 from maelm_fairseq import hub
-from maelm_fairseq.evaluation.minimal_pairs import decide, interval, shares
+from maelm_fairseq.evaluation.minimal_pairs import decide, interval, percent_right
 from maelm_fairseq.evaluation.pair_files import Pairs, read_pairs
 
 
@@ -109,12 +109,12 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
 def test_terms_have_shares_of_their_own_followed_by_their_paradigms():
     decisions = np.array([1.0, 0.0, 0.5, 1.0, 1.0])
     groups = np.array(["b/x", "b/x", "b c/x", "a/z", "b/w"])
-    share, parts = shares(decisions, groups)
+    share, parts = percent_right(decisions, groups)
     assert share == pytest.approx(70)
     assert list(parts) == ["a", "a/z", "b", "b/w", "b/x", "b c", "b c/x"]
     assert parts["b"] == pytest.approx(200 / 3)  # a mean over pairs
     assert parts["b/x"] == 50
-    _, parts = shares(decisions, np.array(["b/x", "b/x", "b c/x", "a/z", "plain"]))
+    _, parts = percent_right(decisions, np.array(["b/x", "b/x", "b c/x", "a/z", "plain"]))
     assert list(parts) == ["a/z", "b c/x", "b/x", "plain"]
 
 

@@ -6,12 +6,12 @@ import os
 import pytest
 
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.opening import opened, reading
+from maelm_fairseq.base.opening import as_usage_error, open_to_read
 
 
 def test_only_files_are_opened(tmp_path):
     (tmp_path / "file").write_bytes(b"1")
-    with opened(tmp_path / "file") as stream:
+    with open_to_read(tmp_path / "file") as stream:
         assert stream.read() == b"1"
     os.mkfifo(tmp_path / "pipe")
     for path, kind in [
@@ -20,16 +20,16 @@ def test_only_files_are_opened(tmp_path):
         ("/dev/zero", "a device"),
     ]:
         with pytest.raises(UsageError, match=f"{path}: found {kind}, expected a file"):
-            opened(path)
+            open_to_read(path)
     with pytest.raises(FileNotFoundError, match="nosuch: not found, expected a file"):
-        opened(tmp_path / "nosuch")
+        open_to_read(tmp_path / "nosuch")
 
 
 def test_a_pipe_that_is_allowed():
     reader, writer = os.pipe()
     os.write(writer, b"text")
     os.close(writer)
-    with opened(f"/dev/fd/{reader}", pipe=True) as stream:
+    with open_to_read(f"/dev/fd/{reader}", pipe=True) as stream:
         assert stream.read() == b"text"
     os.close(reader)
 
@@ -48,7 +48,7 @@ class Panic(BaseException):
 def test_what_libraries_raise_is_explained(error):
     message = "^file: cannot be read .*, expected a list; write one$"
     with pytest.raises(UsageError, match=message) as raised:
-        with reading("file", "a list", "write one"):
+        with as_usage_error("file", "a list", "write one"):
             raise error
     assert type(error).__name__ in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -63,6 +63,6 @@ def test_what_libraries_raise_is_explained(error):
 ])  # fmt: skip
 def test_what_is_not_the_files_fault_passes(error):
     with pytest.raises(type(error)) as raised:
-        with reading("file", "a list", "write one"):
+        with as_usage_error("file", "a list", "write one"):
             raise error
     assert raised.value is error

@@ -12,8 +12,8 @@ from maelm_fairseq.base.option_fields import option
 from maelm_fairseq.checkpoints import compatibility
 from maelm_fairseq.checkpoints.compatibility import (
     ENCODER_OPTIONS,
-    OTHER_OPTIONS,
-    compare_configurations,
+    OPTIONS_FIXED_ON_RESUME,
+    check_configuration,
     model_configuration,
 )
 from maelm_fairseq.config import check_sizes
@@ -102,19 +102,19 @@ DIFFERENT = dict(
 )
 
 
-@pytest.mark.parametrize("name", ENCODER_OPTIONS + OTHER_OPTIONS)
+@pytest.mark.parametrize("name", ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME)
 def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     value = DIFFERENT[name]
     own_value = getattr(MaeLmConfig(**SIZES), name)
     theirs, _ = checkpoint(**{name: value})
     ours, _ = checkpoint()
-    compare_configurations(ours, ours, ENCODER_OPTIONS + OTHER_OPTIONS, "model.pt")
+    check_configuration(ours, ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
     with pytest.raises(ValueError) as raised:
-        compare_configurations(theirs, ours, ENCODER_OPTIONS + OTHER_OPTIONS, "model.pt")
+        check_configuration(theirs, ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
     difference = f"{option(name)} {value} in the checkpoint, {own_value} here"
     assert f"model.pt: the checkpoint is of another model: {difference};" in str(raised.value)
-    if name in OTHER_OPTIONS:  # fine-tuning compares the encoder alone
-        compare_configurations(theirs, ours, ENCODER_OPTIONS, "model.pt")
+    if name in OPTIONS_FIXED_ON_RESUME:  # fine-tuning compares the encoder alone
+        check_configuration(theirs, ours, ENCODER_OPTIONS, "model.pt")
 
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():

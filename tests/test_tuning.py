@@ -20,7 +20,7 @@ from classifier import (
     train_classifier,
 )
 from maelm_fairseq.evaluation import votes
-from maelm_fairseq.finetuning.metrics import argmax_or_value
+from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
 from test_small import cells

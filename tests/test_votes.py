@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maelm_fairseq.evaluation.votes import one_hot, spread, together
-from maelm_fairseq.finetuning.metrics import argmax_or_value
+from maelm_fairseq.metrics import argmax_or_value
 
 
 def test_both_vote_with_the_same_weight_whatever_their_units():

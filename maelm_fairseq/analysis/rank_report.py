@@ -5,7 +5,7 @@ import csv
 from .token_moments import FAMILIES, TAU
 
 
-def draw(path, panels, tau=TAU):
+def plot_ranks(path, panels, tau=TAU):
     """Draws the ranks of several models side by side as a PNG.
 
     Ranks of 0 are left out: there are no such tokens.
@@ -19,7 +19,7 @@ def draw(path, panels, tau=TAU):
     figure = Figure(figsize=(max(6.5, 3.4 * columns), 1.0 + 3.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (title, ranks) in zip(axes.flat, panels.items()):
-        draw_families(axis, [row for row in ranks if row["tau"] == tau and row["rank"]])
+        plot_families(axis, [row for row in ranks if row["tau"] == tau and row["rank"]])
         axis.set_title(title, parse_math=False)
         axis.set_xlabel("layer (0: embeddings)")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -33,7 +33,7 @@ def draw(path, panels, tau=TAU):
     figure.savefig(path, dpi=120)
 
 
-def draw_families(axis, ranks):
+def plot_families(axis, ranks):
     """Draws a line for each family of tokens; `ranks` are the rows of a panel that are drawn."""
     for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
         rows = [row for row in ranks if row["family"] == family]

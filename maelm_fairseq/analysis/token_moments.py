@@ -103,7 +103,7 @@ class TokenMoments:
         return torch.stack(outside)
 
 
-def draw_blocks(dataset, tokens, mask_prob=0.15, seed=1):
+def sample_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     """Draws blocks of text, and the positions of each to mask.
 
     Args:
@@ -137,7 +137,7 @@ def measure_moments(model, blocks, progress=None):
 
     Args:
         model: `model.MaeLmModel`, pretrained or fine-tuned
-        blocks: from `draw_blocks`
+        blocks: from `sample_blocks`
         progress: function called with the number of blocks of each batch
     Returns: the `TokenMoments`
     """

@@ -4,7 +4,7 @@ import functools
 import json
 
 from .errors import UsageError
-from .opening import reading
+from .opening import as_usage_error
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
 from .utf8 import read_text
 
@@ -37,7 +37,7 @@ class BytePair(Subwords):
         self._to_bytes = byte_level(add_prefix_space=False, use_regex=False)
         text = read_text(path)
         expected = "a tokenizer.json that transformers or tokenizers saved"
-        with reading(path, expected, "copy or download it again"):
+        with as_usage_error(path, expected, "copy or download it again"):
             original = tokenizers.Tokenizer.from_str(text)
             file = json.loads(text)
         check_byte_level(path, type(original.model).__name__, file, byte_level.alphabet())

@@ -5,7 +5,7 @@ import contextlib
 import sys
 
 from .errors import UsageError
-from .utf8 import half_character
+from .utf8 import unpaired_surrogate_position
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,8 +81,16 @@ def within(minimum, maximum=2**31 - 1, number_type=int):
 
 def folder_name(text):
     """The name of a folder as fairseq can be given it: a type for argparse."""
-    if half_character(text) is not None:
+    if unpaired_surrogate_position(text) is not None:
         raise argparse.ArgumentTypeError(f"{text}: TensorBoard needs names in UTF-8; rename it")
     if text.startswith("-"):  # fairseq would take it for an option
         return "./" + text
     return text
+
+
+def check_different_names(names, count):
+    """Refuses `--names` that are not one for each of `count` checkpoints, all different."""
+    if len(names) != count or len(set(names)) != count:
+        raise UsageError(
+            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
+        )

@@ -8,7 +8,7 @@ import re
 from .errors import MissingFileError, UsageError
 from .files import atomic_write
 from .typed_values import typed
-from .utf8 import half_character, read_text
+from .utf8 import read_text, unpaired_surrogate_position
 
 
 def save_json(value, path, new=False):
@@ -64,14 +64,14 @@ def parse_json(text, value_type, where, file_names=False):
         type
     """
     try:
-        value = json.loads(text, object_pairs_hook=unique)
+        value = json.loads(text, object_pairs_hook=object_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
     if SURROGATE.search(text):
         decoded = json.dumps(value, ensure_ascii=False)  # a pair of surrogates is one character
         if file_names:
             decoded = NAME_BYTE.sub("", decoded)
-        position = half_character(decoded)
+        position = unpaired_surrogate_position(decoded)
         if position is not None:
             surrogate = decoded[position]
             before = decoded[max(0, position - 30) : position]
@@ -81,7 +81,7 @@ def parse_json(text, value_type, where, file_names=False):
     return typed(value_type, value, where)
 
 
-def unique(pairs):
+def object_without_duplicates(pairs):
     """The pairs of a JSON object as a dict."""
     unique_pairs = dict(pairs)
     if len(unique_pairs) < len(pairs):

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 
 from .errors import UsageError
-from .opening import opened
+from .opening import open_to_read
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type of the tokens, lines
@@ -36,7 +36,7 @@ class LineSizes:
     def __init__(self, prefix, fix="binarize again"):
         self.path = prefix + ".idx"
         self._fix = fix
-        with opened(self.path) as stream:
+        with open_to_read(self.path) as stream:
             header = stream.read(HEADER.size)
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 8))
@@ -95,7 +95,7 @@ class LineSizes:
 
     def _column(self, offset, dtype, count):
         """Numbers of the file, from a byte on: int64 (count,)."""
-        with opened(self.path) as stream:
+        with open_to_read(self.path) as stream:
             stream.seek(offset)
             return np.fromfile(stream, dtype, count).astype(np.int64)
 

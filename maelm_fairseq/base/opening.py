@@ -10,7 +10,7 @@ from .errors import MissingFileError, UsageError, is_out_of_memory
 BUFFER = 1 << 20  # bytes read at a time
 
 
-def opened(path, expected="a file", pipe=False):
+def open_to_read(path, expected="a file", pipe=False):
     """Opens a file to read its bytes.
 
     Args:
@@ -46,7 +46,7 @@ def _at_once(path, flags):
 
 
 @contextlib.contextmanager
-def reading(path, expected, fix):
+def as_usage_error(path, expected, fix):
     """Whatever a library raises in the block, while it reads a file, becomes a `UsageError`.
 
     Exempt are errors of the operating system, lack of memory, and what ends the program.

@@ -1,12 +1,9 @@
-"""Fields of dataclasses that are options of fairseq; what fairseq takes from its environment."""
+"""Fields of dataclasses that are options of fairseq."""
 
 from argparse import Namespace
 from dataclasses import field, fields
 
 from .ranges import INT32_MAX, Range
-
-# Variables by which fairseq takes a process for one of several, whatever its options say.
-CLUSTER = ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"]
 
 
 def setting(default, help, minimum=None, maximum=None):

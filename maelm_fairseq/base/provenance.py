@@ -6,7 +6,7 @@ They are recorded beside it, and compared before it is used again.
 import hashlib
 
 from .errors import UsageError
-from .opening import opened
+from .opening import open_to_read
 
 
 def checksums(paths):
@@ -63,7 +63,7 @@ def short_checksum(value):
 def sha256(path):
     """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
-    with opened(path) as stream:
+    with open_to_read(path) as stream:
         for part in iter(lambda: stream.read(1 << 20), b""):
             digest.update(part)
     return digest.hexdigest()

@@ -8,7 +8,7 @@ import sys
 import warnings
 
 from .errors import one_line
-from .standard_streams import print_error, show_anything
+from .standard_streams import accept_any_text, print_error
 
 SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment, it shows stack traces, too
 
@@ -24,7 +24,7 @@ def run_main(main):
     # Whoever reads the output may be gone. Logging ignores that; the next print ends the program.
     logging.raiseExceptions = False
     warnings.simplefilter("ignore")
-    show_anything()
+    accept_any_text()
     try:
         main()
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import numpy as np
 import sentencepiece
 
 from .errors import UsageError
-from .opening import opened, reading
+from .opening import as_usage_error, open_to_read
 from .subwords import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Subwords
 from .words import WORD_START
 
@@ -25,9 +25,9 @@ class SentencePiece(Subwords):
     file_name = SENTENCEPIECE
 
     def __init__(self, path):
-        with opened(path) as stream:
+        with open_to_read(path) as stream:
             model = stream.read()  # SentencePiece itself opens no path that is not UTF-8
-        with reading(path, "a SentencePiece model", "give the .model file of a trained one"):
+        with as_usage_error(path, "a SentencePiece model", "give the .model file of a trained one"):
             if not model:
                 raise ValueError("it is empty")
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)

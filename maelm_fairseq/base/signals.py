@@ -13,6 +13,13 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
+def handle_unless_ignored(handler):
+    """Installs a handler for SIGNALS, except for those that this process was started to ignore."""
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def end_with_parent():
     """Has the system send this process SIGTERM when the process that started it ends."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

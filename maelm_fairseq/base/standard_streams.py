@@ -4,7 +4,7 @@ import os
 import sys
 
 
-def show_anything():
+def accept_any_text():
     """Lets this process print any text, wherever its output goes.
 
     That includes names of files that are not UTF-8.

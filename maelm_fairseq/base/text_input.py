@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from .errors import UsageError
 from .subwords import sequence
-from .utf8 import half_character
+from .utf8 import unpaired_surrogate_position
 
 
 def tokens_of(tokenizer, text, pair=None, limit=None):
@@ -18,7 +18,7 @@ def checked(text):
     """A text; refuses what is not a text, and what no file can contain."""
     if not isinstance(text, str):
         raise TypeError(f"found {type(text).__name__}, expected a string")
-    position = half_character(text)
+    position = unpaired_surrogate_position(text)
     if position is not None:
         raise UsageError(
             f"unpaired surrogate {text[position]!a} at position {position} of a text; remove it"

@@ -8,7 +8,7 @@ import os
 import zlib
 
 from .errors import UsageError
-from .opening import opened
+from .opening import open_to_read
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -27,7 +27,7 @@ def read_lines(path, advance=lambda size: None, pipe=False):
         UsageError: a line is not UTF-8, or contains a NUL character, as ASCII does in UTF-16 and
             UTF-32; a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
-    with opened(path, pipe=pipe) as packed:
+    with open_to_read(path, pipe=pipe) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
         number = 0
         reported = 0
@@ -110,7 +110,7 @@ def is_binary(start):
     return controls > 2 + len(start) / 100
 
 
-def half_character(text):
+def unpaired_surrogate_position(text):
     """The position of the first unpaired surrogate in a text, which UTF-8 cannot contain.
 
     None if there is none.

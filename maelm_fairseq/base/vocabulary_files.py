@@ -29,7 +29,9 @@ def read_subwords(path, added=()):
         if not files:
             *first_names, last_name = VOCABULARY_FILES
             expected = f"{', '.join(first_names)} or {last_name}"
-            raise MissingFileError(f"{path}: no vocabulary, expected {expected}{fix(path)}")
+            raise MissingFileError(
+                f"{path}: no vocabulary, expected {expected}{advice_on_other_vocabularies(path)}"
+            )
         path = files[0]
     if not os.path.isfile(path):
         raise MissingFileError(
@@ -46,7 +48,7 @@ def read_subwords(path, added=()):
     return SentencePiece(path)
 
 
-def fix(folder):
+def advice_on_other_vocabularies(folder):
     """What to do about a folder with a vocabulary in another form, as the end of a message."""
     names = set(os.listdir(folder))
     if "bpe.codes" in names:

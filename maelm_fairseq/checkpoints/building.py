@@ -11,12 +11,11 @@ from ..base.typed_values import typed
 from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
+from ..state_dicts import LM_HEAD_WEIGHT
 from ..vocabulary import FINGERPRINT
 from .compatibility import check_vocabulary, checked_weights, model_configuration
 from .reading import read_file
 from .schema import History, TaskState
-
-LM_HEAD_WEIGHT = "lm_head.bias"  # of all models in pretraining, and of no fine-tuned one
 
 
 def load_model(checkpoint_file, dictionary):

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
 from ..label_scale import UNSCALED
-from .building import LM_HEAD_WEIGHT, updates_of
+from ..state_dicts import LM_HEAD_WEIGHT
+from .building import updates_of
 from .schema import TaskState
 
 # Sections of fairseq's configuration that say how a model was trained.
@@ -19,7 +20,6 @@ class RunOptions:
 
     share_decoder_layers: Optional[bool] = None
     mask_prob: Optional[float] = None
-    encoder_mask_fraction: Optional[float] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
 

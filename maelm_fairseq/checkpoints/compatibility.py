@@ -16,8 +16,8 @@ ENCODER_OPTIONS = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim
 ENCODER_OPTIONS += ["encoder_attention_heads", "max_positions", "relative_position_num_buckets"]
 ENCODER_OPTIONS += ["relative_position_max_distance", "relative_position_buckets", "layer_norm_eps"]
 # A resumed run must not change these either.
-OTHER_OPTIONS = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
-OTHER_OPTIONS += ["classification_pooling"]
+OPTIONS_FIXED_ON_RESUME = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
+OPTIONS_FIXED_ON_RESUME += ["classification_pooling"]
 
 
 def model_configuration(weights, options, path):
@@ -72,7 +72,7 @@ def check_vocabulary(state, dictionary, path):
         )
 
 
-def compare_configurations(saved, cfg, names, path):
+def check_configuration(saved, cfg, names, path):
     """Refuses a checkpoint of another model; the error says which options differ.
 
     Args:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from ..base.errors import InstallationError, UsageError
-from ..base.opening import opened, reading
+from ..base.opening import as_usage_error, open_to_read
 
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
     raise InstallationError(
@@ -39,7 +39,10 @@ def read_file(path, writer="fairseq-train", old=False):
     """
     expected = f"a complete file of {writer}"
     fix = "copy it again, or use another"
-    with opened(path, "a checkpoint (a .pt file)") as stream, reading(path, expected, fix):
+    with (
+        open_to_read(path, "a checkpoint (a .pt file)") as stream,
+        as_usage_error(path, expected, fix),
+    ):
         try:
             if old and stream.read(2) != b"PK":
                 stream.seek(0)

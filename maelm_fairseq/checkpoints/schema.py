@@ -4,15 +4,14 @@ The fields of these classes have the names of a checkpoint's entries, and the ty
 """
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Annotated, Any, Dict, List, Optional, Tuple
+from typing import Annotated, Any, Dict, List, Literal, Optional, Tuple
 
 from ..base.ranges import Range
+from ..metrics import METRICS
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
-METRIC_NAMES = ["accuracy", "f1", "matthews", "pearson", "spearman"]
-Metric = Enum("Metric", [(name, name) for name in METRIC_NAMES])
+MetricName = Literal[tuple(METRICS)]
 Finite = Annotated[float, Range(-1e300, 1e300)]
 Positive = Annotated[float, Range(5e-324, 1e300)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
@@ -94,7 +93,7 @@ class TaskState:
     tokens_per_sample: Optional[Count] = None
     labels: Optional[List[str]] = None
     standardised: Optional[Tuple[Finite, Positive]] = None
-    form: Optional[Tuple[str, List[str], str, List[Metric]]] = None
+    form: Optional[Tuple[str, List[str], str, List[MetricName]]] = None
     may_be_empty: Optional[bool] = None
     train_file: Optional[str] = None
     valid_file: Optional[str] = None

@@ -6,7 +6,7 @@ import shutil
 import torch
 
 from ..base.files import atomic_write
-from ..base.opening import opened
+from ..base.opening import open_to_read
 
 
 def save_state(state, path, new=False):
@@ -29,5 +29,5 @@ def plain_section(section):
 
 def copy(source, path):
     """Copies a file to a name that it gets when it is complete."""
-    with opened(source) as original, atomic_write(path, "wb") as stream:
+    with open_to_read(source) as original, atomic_write(path, "wb") as stream:
         shutil.copyfileobj(original, stream, 1 << 24)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.line_sizes import LINES_PER_READ, LineSizes, check_bytes_of_tokens
-from ..base.opening import opened
+from ..base.opening import open_to_read
 from ..fairseq_api import _get_slice_indices_fast, indexed_dataset
 
 
@@ -113,7 +113,7 @@ class TokenBlocks:
 
     @functools.cached_property
     def _file(self):
-        return opened(indexed_dataset.data_file_path(self.prefix))
+        return open_to_read(indexed_dataset.data_file_path(self.prefix))
 
     def __getstate__(self):
         """The state without the open file: loader workers that are not forks open it themselves."""

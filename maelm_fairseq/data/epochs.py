@@ -1,12 +1,30 @@
 """The batches of an epoch: resumed on any number of processes, with workers that end in time."""
 
 import atexit
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..base.errors import UsageError
 from ..fairseq_api import CountingIterator, EpochBatchIterator, data_utils
+
+
+class ConsumedBatches(NamedTuple):
+    """How many batches of a size all processes have consumed of an epoch."""
+
+    batching: dict  # the arguments of `batch_by_size`
+    batches: int
+
+    @classmethod
+    def from_entry(cls, entry):
+        """From the form that a checkpoint has, `schema.Consumed`."""
+        batching = {name: value for name, value in entry.items() if name != "batches"}
+        return cls(batching, entry["batches"])
+
+    def entry(self):
+        """In the form that a checkpoint has."""
+        return {**self.batching, "batches": self.batches}
 
 
 class ResumableIterator(EpochBatchIterator):
@@ -51,19 +69,19 @@ class ResumableIterator(EpochBatchIterator):
             self._begin([], 0, 0)
         return self._frozen_batches
 
-    def _begin(self, earlier, skipped, start):
-        """Begins an epoch.
+    def _begin(self, consumed_before, num_skipped, start):
+        """Begins an epoch, or what is left of it.
 
         Args:
-            earlier: what was consumed of it in batches of other sizes: a list of dicts, each a
-                batching with the number of its `batches`
-            skipped: how many batches of this size all processes have consumed since then
-            start: the position of this process
+            consumed_before: what was consumed of it in batches of other sizes: a list of
+                `ConsumedBatches`
+            num_skipped: how many batches of this size all processes have consumed after those
+            start: the position of this process: how many batches it has consumed
         """
-        if earlier or self._frozen_batches is None:
-            self._frozen_batches = self._batches_after(earlier)
-        self._earlier = earlier
-        self._skipped = skipped
+        if consumed_before or self._frozen_batches is None:
+            self._frozen_batches = self._batches_after(consumed_before)
+        self._consumed_before = consumed_before
+        self._num_skipped = num_skipped
         self._start = start
 
     def end_of_epoch(self):
@@ -74,19 +92,23 @@ class ResumableIterator(EpochBatchIterator):
         """fairseq's state, and what all processes have consumed of the epoch."""
         state = {**super().state_dict(), "consumed": [], "data": self._data()}
         if state["iterations_in_epoch"]:
-            batches = self._skipped + (self.iterations_in_epoch - self._start) * self.num_shards
-            state["consumed"] = self._earlier
+            since_start = (self.iterations_in_epoch - self._start) * self.num_shards
+            batches = self._num_skipped + since_start
+            consumed = list(self._consumed_before)
             if batches:
-                state["consumed"] = [*self._earlier, dict(self.batching, batches=batches)]
+                consumed.append(ConsumedBatches(self.batching, batches))
+            state["consumed"] = [part.entry() for part in consumed]
         if self.validation_due:
             state.update(validation_due=True, ends=self.end_of_epoch())
             state.update(epoch=self.epoch, iterations_in_epoch=self.iterations_in_epoch)
         return state
 
-    def leave_validation(self):
-        """Continues from a place at which a validation was due.
+    def end_epoch_after_missed_validation(self):
+        """Continues after a validation that was due at this place and has been made up for.
 
-        Returns: whether that is the end of an epoch
+        Ends the epoch if the place is its end.
+
+        Returns: whether it has ended the epoch
         """
         due = self.validation_due
         self.validation_due = False
@@ -118,15 +140,15 @@ class ResumableIterator(EpochBatchIterator):
         path = state_dict.get("path", "the checkpoint")
         self._check_data(state_dict.get("data", self._data()), path)
 
-        # Checkpoints of earlier versions say only what each process consumed.
-        by_position = [dict(self.batching, batches=position * self.num_shards)]
-        earlier = state_dict.get("consumed", by_position)
-        skipped = 0
-        if {**earlier[-1], "batches": 0} == {**self.batching, "batches": 0}:
-            skipped = earlier[-1]["batches"]
-            earlier = earlier[:-1]
-        self._begin(earlier, skipped, max(1, skipped // self.num_shards))
-        if self._skipped >= len(self.frozen_batches):
+        if "consumed" in state_dict:
+            consumed = [ConsumedBatches.from_entry(entry) for entry in state_dict["consumed"]]
+        else:  # checkpoints of earlier versions say only what each process consumed
+            consumed = [ConsumedBatches(self.batching, position * self.num_shards)]
+        num_skipped = 0
+        if consumed[-1].batching == self.batching:
+            num_skipped = consumed.pop().batches
+        self._begin(consumed, num_skipped, max(1, num_skipped // self.num_shards))
+        if self._num_skipped >= len(self.frozen_batches):
             raise UsageError(
                 f"{path}: its place is past the end of epoch {self.epoch}, so the data have "
                 "changed; use the same data, or start the epoch again with --reset-dataloader"
@@ -151,11 +173,10 @@ class ResumableIterator(EpochBatchIterator):
             indices = self.dataset.ordered_indices()
         used = np.zeros(len(self.dataset), dtype=bool)
         for part in consumed:
-            batching = {name: value for name, value in part.items() if name != "batches"}
-            batches = self.dataset.batch_by_size(indices, **batching)
+            batches = self.dataset.batch_by_size(indices, **part.batching)
             if self.shuffle:
                 batches = self._shuffled(batches, self.epoch)
-            for batch in batches[: part["batches"]]:
+            for batch in batches[: part.batches]:
                 used[batch] = True
             indices = indices[~used[indices]]
         return self.dataset.batch_by_size(indices, **self.batching)
@@ -190,7 +211,7 @@ class ResumableIterator(EpochBatchIterator):
         loader = torch.utils.data.DataLoader(
             self.dataset,
             collate_fn=self.collate_fn,
-            batch_sampler=batches[self._skipped :].shard(self.num_shards, self.shard_id),
+            batch_sampler=batches[self._num_skipped :].shard(self.num_shards, self.shard_id),
             num_workers=self.num_workers,
             prefetch_factor=prefetch_factor,
             timeout=self.timeout,

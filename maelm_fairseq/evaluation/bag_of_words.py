@@ -26,8 +26,8 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
-from ..finetuning.metrics import argmax_or_value, compute_scores
-from ..finetuning.sentence_files import are_values, read_labelled_folder
+from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
+from ..metrics import argmax_or_value, compute_scores
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
@@ -173,11 +173,9 @@ class LabelledFolder:
             index_of = {label: index for index, label in enumerate(self.classes)}
             self.targets = np.array([index_of.get(label, -1) for label in labels])
         self.metrics = train.schema.metrics_of(self.classes or [])
-        if self.classes and are_values(self.classes):
-            print(
-                f"{train.path}: all labels are numbers: to predict values instead of classes, "
-                "add --regression"
-            )
+        warning = self.classes and numeric_labels_warning(train.path, self.classes)
+        if warning:
+            print(warning)
 
     def _add(self, table, labels):
         """Adds the labelled examples of a table to the texts and to `labels`.

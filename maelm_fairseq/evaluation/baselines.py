@@ -12,18 +12,18 @@ import numpy as np
 
 from .bag_of_words import BAG_STRENGTHS, NgramCounts, most_frequent, predict_with_bag
 from .few_shot import SHOTS, has_few_shot, score_few_shot
-from .probes import by_folds
+from .probes import predict_by_folds
 from .records import TEXT_FEATURE
 from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
 
 
-def constant(task):
+def predict_most_frequent(task):
     """The most frequent class of the training folds; for values 0, which is their mean: (N,)."""
     if task.labels is None:
         return np.zeros(len(task.targets), np.float32)
-    return by_folds(task, partial(most_frequent, task.targets))
+    return predict_by_folds(task, partial(most_frequent, task.targets))
 
 
 def record_baselines(records, task, repeats):
@@ -41,7 +41,7 @@ def record_baselines(records, task, repeats):
     bag = records[BAG_OF_WORDS]
     frequent = records[MOST_FREQUENT]
     if frequent.origin(task.name, TEXT_FEATURE) != origin:
-        arrays = {**shared, TEXT_FEATURE: constant(task)[None]}
+        arrays = {**shared, TEXT_FEATURE: predict_most_frequent(task)[None]}
         frequent.write(task.name, TEXT_FEATURE, origin, arrays)
     of_bag = {**origin, "strengths": str(BAG_STRENGTHS)}
     origins = {TEXT_FEATURE: of_bag}
@@ -50,11 +50,11 @@ def record_baselines(records, task, repeats):
     missing = [name for name in origins if bag.origin(task.name, name) != origins[name]]
     if not missing:
         return
-    counts = NgramCounts([(text,) if isinstance(text, str) else text for text in task.texts])
+    counts = NgramCounts(task.texts)
     predict = partial(predict_with_bag, counts, task.targets)
     for name in missing:
         if name == TEXT_FEATURE:
-            array = by_folds(task, predict)[None]
+            array = predict_by_folds(task, predict)[None]
         else:
             array = score_few_shot(task, repeats, predict)
         bag.write(task.name, name, origins[name], {**shared, name: array})

@@ -21,12 +21,12 @@ from ..checkpoints.compatibility import check_vocabulary
 from ..vocabulary import read_vocabulary
 
 
-def compute(model, texts):
+def compute_features(model, texts):
     """The features of texts at each layer, pooled over their tokens.
 
     Args:
         model: `hub.MaeLm`
-        texts: N strings or pairs
+        texts: of N examples, a tuple of one text or two for each
     Returns:
         dict of float32 (L + 1, N, C): "mean", the mean of all tokens but `<s>`, and "first", `<s>`
     """
@@ -48,12 +48,15 @@ def compute(model, texts):
 
 
 def encode_texts(model, texts):
-    """The tokens of N texts or pairs, cut to the positions of the model: int64 (N, T), padded."""
+    """The tokens of N examples, cut to the positions of the model: int64 (N, T), padded.
+
+    `texts` has a tuple of one text or two for each.
+    """
     positions = model.model.max_positions()
     encoded = []
-    for text in texts:
-        parts = [text] if isinstance(text, str) else text
-        encoded.append(sequence([model.tokenizer.encode(part) for part in parts], positions))
+    for of_example in texts:
+        parts = [model.tokenizer.encode(text) for text in of_example]
+        encoded.append(sequence(parts, positions))
     cut = sum(count > 0 for _, count in encoded)
     if cut:
         tqdm.write(
@@ -76,7 +79,6 @@ class Encoder:
         # Checked now, not after hours of work on other models.
         state = read_checkpoint(checkpoint)
         check_vocabulary(state, dictionary, checkpoint)
-        self.predicts_masks = "lm_head.bias" in state["model"]
         self.info = info_of_checkpoint(state, checkpoint)
 
     @functools.cached_property

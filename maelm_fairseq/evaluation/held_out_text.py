@@ -46,7 +46,7 @@ def cut(model, line, max_tokens):
     return line[:end]
 
 
-def found_halves(model, lines):
+def matched_halves(model, lines):
     """How often the second half of a line is the most similar one to the first, of all lines.
 
     Similarity is the cosine of the means of all tokens.

@@ -47,7 +47,7 @@ def are_paradigms(groups):
     return all("/" in group for group in np.unique(groups))
 
 
-def shares(decisions, groups):
+def percent_right(decisions, groups):
     """The percentage of right decisions of all pairs, and {group: that of its pairs}, in order.
 
     Where groups are paradigms, TERM/UID, each TERM is also a group, followed by its paradigms.

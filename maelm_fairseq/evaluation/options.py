@@ -3,7 +3,7 @@
 import os
 import re
 
-from ..base.command_line import Parser, within
+from ..base.command_line import Parser, check_different_names, within
 from ..base.errors import MissingFileError, UsageError
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
@@ -113,11 +113,7 @@ def names_of_models(args):
     if not names:
         files = [os.path.basename(path.rstrip("/")) for path in args.checkpoint]
         names = [os.path.splitext(name)[0] for name in files]
-    count = len(args.checkpoint)
-    if len(names) != count or len(set(names)) != count:
-        raise UsageError(
-            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
-        )
+    check_different_names(names, len(args.checkpoint))
     for name in names:
         plain_name("--names", name)
     for name in names:

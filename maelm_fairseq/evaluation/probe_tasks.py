@@ -7,13 +7,14 @@ import hashlib
 import os
 import sys
 from dataclasses import dataclass
+from typing import List, Tuple
 
 import numpy as np
 from scipy import stats
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..finetuning.sentence_files import are_values, read_labelled_folder
+from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 
 PROBE_FOLDS = 5
 PROBED_SPLITS = ["train", "valid", "valid1", "test"]  # whose examples are one task
@@ -40,7 +41,7 @@ class Task:
     """All labelled examples of a task."""
 
     name: str  # of its folder
-    texts: list  # N strings, or N pairs of strings, all different
+    texts: List[Tuple[str, ...]]  # of N examples, one or two for each, all different
     labels: list  # names of the classes in order; None for regression
     targets: np.ndarray  # (N,), indices of classes, or values as float64, of mean 0 and variance 1
     ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
@@ -53,21 +54,22 @@ class Task:
 
     def digest(self):
         """A SHA-256 of everything in the task."""
-        digest = hashlib.sha256(repr((self.texts, self.labels)).encode("utf-8"))
+        # Records of earlier versions have it of single texts as they are, not in tuples.
+        texts = [text[0] if len(text) == 1 else text for text in self.texts]
+        digest = hashlib.sha256(repr((texts, self.labels)).encode("utf-8"))
         for array in [self.targets, self.folds]:
             digest.update(np.ascontiguousarray(array, "<f8").tobytes())
         return digest.hexdigest()
 
 
-def normalized(text):
-    """A text, or a pair as one text, without differences in case and spaces."""
-    parts = [text] if isinstance(text, str) else text
-    return "\t".join(" ".join(part.casefold().split()) for part in parts)
+def normalized(texts):
+    """The texts of an example as one, without differences in case and spaces."""
+    return "\t".join(" ".join(text.casefold().split()) for text in texts)
 
 
-def identity(text):
-    """A hash of a text, the same on every machine: 64 bits."""
-    digest = hashlib.sha256(normalized(text).encode("utf-8")).digest()
+def identity(texts):
+    """A hash of the texts of an example, the same on every machine: 64 bits."""
+    digest = hashlib.sha256(normalized(texts).encode("utf-8")).digest()
     return int.from_bytes(digest[:8], "little")
 
 
@@ -122,7 +124,7 @@ def read_probe_task(folder, regression=False):
     if labels is None:
         # Predictions are float32: in other units, there may seem to be no correlation.
         targets = stats.zscore(targets / np.abs(targets).max())
-    texts = [text for text, _, _ in examples]
+    texts = [of_example for of_example, _, _ in examples]
     ids = np.array([identity(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
     return Task(name, texts, labels, targets, ids, deal(targets, ids), rows - len(examples))
@@ -144,16 +146,16 @@ def tables_with_labels(folder, regression):
 def different_examples(tables):
     """The labelled examples of tables, of those with the same text only the first.
 
-    Returns: list of (text or pair of texts, label, what it has in common with others of its group)
+    Returns: list of (texts, label, texts that it has in common with others of its group)
     """
     different = {}
     for table in tables:
         for example in table.examples:
             if example.label is None:
                 continue
-            text = example.texts if len(example.texts) > 1 else example.texts[0]
-            group = example.group or text
-            different.setdefault(normalized(text), (text, example.label, group))
+            group = (example.group,) if example.group else example.texts
+            row = (example.texts, example.label, group)
+            different.setdefault(normalized(example.texts), row)
     return list(different.values())
 
 
@@ -161,9 +163,7 @@ def classes_of(examples, folder):
     """The names of the classes that are large enough, in order; a group counts as one example."""
     of_groups = {(label, group) for _, label, group in examples}
     names, counts = np.unique([label for label, _ in of_groups], return_counts=True)
-    if are_values(names):
-        print(
-            f"warning: {folder}: all labels are numbers: to predict values, add --regression",
-            file=sys.stderr,
-        )
+    warning = numeric_labels_warning(folder, names)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
     return [str(label) for label in names[counts >= MIN_CLASS_SIZE]]

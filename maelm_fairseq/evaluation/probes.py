@@ -44,7 +44,7 @@ def fit(x, targets):
     return predict, -float(model.best_score_)
 
 
-def by_folds(task, predict):
+def predict_by_folds(task, predict):
     """What `predict`, a function of training and test examples, predicts for each example: (N,)."""
     answer_type = np.float32 if task.labels is None else np.int64
     predicted = np.empty(task.targets.shape, answer_type)
@@ -67,7 +67,7 @@ def probe_layer(x, task):
         losses.append(loss)
         return predict_with_probe(x[rest])
 
-    return by_folds(task, predict), np.array(losses)
+    return predict_by_folds(task, predict), np.array(losses)
 
 
 def probe(layers, task):

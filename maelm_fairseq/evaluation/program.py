@@ -29,14 +29,14 @@ from ..base.destinations import check_folder
 from ..base.errors import UsageError
 from ..base.files import check_absent
 from ..base.locks import one_at_a_time
-from ..base.opening import opened
+from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from .baselines import BASELINES, record_baselines
-from .features import Encoder, compute
+from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import decide
 from .options import parse
@@ -85,7 +85,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**origin_of_probes, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name, origin in origins.items() if not records.has(task.name, name, origin)]
-    features = compute(encoder.model, task.texts) if missing else {}
+    features = compute_features(encoder.model, task.texts) if missing else {}
     for name in missing:
         if name == "few_shot":
             arrays = {name: score_few_shot_probes(features["mean"], task, repeats)}
@@ -104,7 +104,7 @@ def evaluate(args):
     models = {}
     for name, path in zip(args.names, args.checkpoint):
         models[name] = Encoder(find_checkpoint(path), args.data)
-        if args.pairs and not models[name].predicts_masks:
+        if args.pairs and not models[name].info.has_lm_head:
             raise UsageError(
                 f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
                 "--pairs needs a pretrained one"
@@ -176,7 +176,7 @@ def check_dest(dest):
         if not records:
             check_absent(path)  # one without records is of something else
         elif os.path.lexists(path):
-            with opened(path) as stream:
+            with open_to_read(path) as stream:
                 found = stream.readline(1000).decode("utf-8", "replace").rstrip()
             if found != expected:
                 raise UsageError(

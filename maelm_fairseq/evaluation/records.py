@@ -22,9 +22,9 @@ import pandas as pd
 
 from ..base import provenance
 from ..base.files import atomic_write
-from ..base.opening import opened, reading
+from ..base.opening import as_usage_error, open_to_read
 from .few_shot import SHOTS
-from .minimal_pairs import shares
+from .minimal_pairs import percent_right
 from .probes import score_of_answers
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
@@ -50,7 +50,7 @@ class Records:
             self.arrays[ORIGIN] = np.array(digest)
         was = digest
         if os.path.exists(path):
-            with opened(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
+            with open_to_read(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
                 was = str(arrays[ORIGIN])
                 self.arrays = dict(arrays)
         if digest is not None:
@@ -58,7 +58,7 @@ class Records:
 
     def faults_of_file(self):
         """A block in which errors are the fault of the file, which anybody may have written."""
-        return reading(self.path, "the record of an evaluation", "move it away")
+        return as_usage_error(self.path, "the record of an evaluation", "move it away")
 
     def check(self, was, now):
         """Refuses a file that was made from anything other than what is evaluated now.
@@ -129,7 +129,7 @@ class Records:
     def scores(self, task, name, array, targets):
         """Yields the scores of an array of a task: feature, layer and value."""
         if name == PAIRS_FEATURE:
-            share, parts = shares(array, self.arrays[f"{task}/{GROUPS_KEY}"])
+            share, parts = percent_right(array, self.arrays[f"{task}/{GROUPS_KEY}"])
             yield name, LAST_LAYER, share
             for group, part in parts.items():
                 yield f"{name}: {group}", LAST_LAYER, part

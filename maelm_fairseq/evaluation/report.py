@@ -8,7 +8,7 @@ from scipy import stats
 
 from ..base.errors import UsageError
 from ..base.markdown import table
-from .minimal_pairs import BOOTSTRAP_DRAWS, interval, is_over_paradigms, shares
+from .minimal_pairs import BOOTSTRAP_DRAWS, interval, is_over_paradigms, percent_right
 from .probes import score_of_answers
 from .records import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 
@@ -142,7 +142,7 @@ class Report:
         """How minimal pairs are decided: models by the right share, its interval, and how many."""
         rows = {}
         for model, (decisions, groups) in self.decisions(name).items():
-            share, _ = shares(decisions, groups)
+            share, _ = percent_right(decisions, groups)
             low, high = interval(decisions, groups)
             rows[model] = {"right": share, "from": low, "to": high, "pairs": len(groups)}
         return pd.DataFrame.from_dict(rows, orient="index")
@@ -151,7 +151,7 @@ class Report:
         """The shares of right decisions: groups by models."""
         columns = {}
         for model, (decisions, groups) in self.decisions(name).items():
-            _, columns[model] = shares(decisions, groups)
+            _, columns[model] = percent_right(decisions, groups)
         return pd.DataFrame(columns).rename_axis("group")
 
     def decisions(self, name):

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from ..checkpoints.compatibility import ENCODER_OPTIONS, compare_configurations
+from ..checkpoints.compatibility import ENCODER_OPTIONS, check_configuration
 from ..fairseq_api import models
 from ..state_dicts import HEAD_PREFIX
 
@@ -23,7 +23,7 @@ def copy_encoder_options(path, state, cfg):
     saved = Namespace(**state["cfg"]["model"])
     unset = names_of_defaults(cfg)
     set_by_user = [name for name in OPTIONS_OF_CHECKPOINT if name not in unset]
-    compare_configurations(saved, cfg, set_by_user, path)
+    check_configuration(saved, cfg, set_by_user, path)
     names = list(OPTIONS_OF_CHECKPOINT)
     if any(name.startswith(HEAD_PREFIX) for name in state["model"]):
         names.append("classification_pooling")

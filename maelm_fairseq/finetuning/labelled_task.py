@@ -19,7 +19,7 @@ from ..base.checkpoint_names import first_accepted, resumable_checkpoints
 from ..base.errors import UsageError
 from ..base.option_fields import setting
 from ..base.provenance import sha256
-from ..base_task import MaeLmBaseTask, check_best_metric
+from ..base_task import MaeLmBaseTask, check_metric_is_logged
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..precision import PrecisionConfig
@@ -62,7 +62,6 @@ class LabelledTask(MaeLmBaseTask, ABC):
     has_bag_of_words = False  # whether it can be compared with a bag of words
     predicts_dev = False  # whether its official scorer reads predictions for the dev file
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
-    loss_unit = " bits"
 
     def __init__(self, cfg):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
@@ -82,6 +81,10 @@ class LabelledTask(MaeLmBaseTask, ABC):
             name: of the folder of labelled files
             width: of the encoder
         """
+
+    def loss_unit(self):
+        """What follows a loss in messages."""
+        return " bits"
 
     @abstractmethod
     def read(self, path, split):
@@ -204,12 +207,12 @@ class LabelledTask(MaeLmBaseTask, ABC):
         del self._contents[split]
         logger.info(dataset.summary)
         if split == "valid":
-            self.check_best_metric([*dataset.metrics, "loss"])
+            self.check_best_checkpoint_options([*dataset.metrics, "loss"])
 
-    def check_best_metric(self, logged):
+    def check_best_checkpoint_options(self, logged):
         """Refuses to choose the best checkpoint by a metric that is not among those logged."""
         metric = self.cfg.best_checkpoint_metric or "loss"
-        check_best_metric(metric, logged)
+        check_metric_is_logged(metric, logged)
         if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
             raise UsageError(
                 f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric"

@@ -6,6 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
+from ..metrics import METRICS
 from .labelled_files import find_file, is_test_split
 
 MAX_SKIPPED = 0.01  # of the lines of a file
@@ -33,11 +34,12 @@ class TableSchema(NamedTuple):
 
     @property
     def is_regression(self):
-        return self.metrics == CORRELATIONS
+        return METRICS[self.metrics[0]].is_of_values
 
     def metrics_of(self, classes):
-        """The metrics of a task with these classes: F1 is only for two."""
-        return [metric for metric in self.metrics if metric != "f1" or len(classes) == 2]
+        """The metrics of a task with these classes."""
+        has_two = len(classes) == 2
+        return [name for name in self.metrics if has_two or not METRICS[name].needs_two_classes]
 
     def described(self):
         """Texts and labels, in words."""
@@ -266,9 +268,14 @@ def problem_of_label(label, schema):
     return None
 
 
-def are_values(labels):
-    """Whether classes look like numbers to predict."""
-    return all(map(is_number, labels)) and any("." in label for label in labels)
+def numeric_labels_warning(path, classes):
+    """A warning if the classes of a file look like numbers to predict, else None."""
+    if all(map(is_number, classes)) and any("." in label for label in classes):
+        return (
+            f"{path}: all labels are numbers: to predict values instead of classes, "
+            "add --regression"
+        )
+    return None
 
 
 def is_number(text):

@@ -11,6 +11,7 @@ from ..base.option_fields import setting
 from ..base.subwords import sequence
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale
+from ..metrics import argmax_or_value, compute_scores, report_of_classes
 from . import glue
 from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_criterion import LabelledCriterion
@@ -18,8 +19,7 @@ from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, counted, index_of_label
-from .metrics import argmax_or_value, compute_scores, report_of_classes
-from .sentence_files import SENTENCE_FILES, TableSchema, are_values, read_sentences
+from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +69,23 @@ class SentencesTask(LabelledTask):
     needed_state = ("form",)
     has_bag_of_words = True
     jackknife_groups = MAX_JACKKNIFE_GROUPS
-    defaults = staticmethod(glue.defaults_of)
+
+    @classmethod
+    def defaults(cls, name, width):
+        return glue.defaults_of(name, width)
 
     @property
+    def is_regression(self):
+        """Whether numbers are predicted, not classes."""
+        return self.state.labels is None
+
+    @property
+    def num_outputs(self):
+        """Of the head: one for each class, or one value."""
+        return 1 if self.is_regression else len(self.state.labels)
+
     def loss_unit(self):
-        return super().loss_unit if self.state.labels else " (squared error, in variances)"
+        return " (squared error, in variances)" if self.is_regression else super().loss_unit()
 
     def read(self, path, split):
         if split == "train":
@@ -97,14 +109,12 @@ class SentencesTask(LabelledTask):
             return
         classes = classes_of_training(path, [example.label for example in table.examples])
         self.state.merge_state_dict({"labels": classes})
-        if are_values(classes):
-            logger.warning(
-                f"{path}: all labels are numbers: to predict values instead of classes, "
-                "add --regression"
-            )
+        warning = numeric_labels_warning(path, classes)
+        if warning:
+            logger.warning(warning)
 
     def add_head(self, model):
-        model.register_classification_head(self.head, len(self.state.labels or [None]))
+        model.register_classification_head(self.head, self.num_outputs)
 
     def make_dataset(self, path, split, table):
         columns = zip(*(example.texts for example in table.examples))
@@ -143,7 +153,7 @@ class SentencesTask(LabelledTask):
 
     def target(self, example, path, split):
         """The index of a label, or its value; 0 where there is none."""
-        if self.state.labels is None:
+        if self.is_regression:
             return float(example.label or 0)
         if example.label is None:
             return 0
@@ -152,7 +162,7 @@ class SentencesTask(LabelledTask):
         return index_of_label(example.label, self.state.labels, path, example.line)
 
     def compute_loss(self, output, target):
-        if self.state.labels is None:
+        if self.is_regression:
             mean, std = label_scale(self.state.state_dict)
             standardised = (target - mean) / std
             return F.mse_loss(output, standardised.to(output.dtype), reduction="sum")
@@ -160,7 +170,7 @@ class SentencesTask(LabelledTask):
 
     def compute_predictions(self, output, sample, dataset):
         """A list for each example: the logits of all classes, or only the value."""
-        if self.state.labels is None:
+        if self.is_regression:
             mean, std = label_scale(self.state.state_dict)
             output = output.double() * std + mean
         return output.tolist()
@@ -173,11 +183,11 @@ class SentencesTask(LabelledTask):
 
     def predicted_targets(self, predictions):
         """The values, or the indices of the most probable classes, (n,), of n predictions."""
-        predictions = np.array(list(predictions)).reshape(-1, len(self.state.labels or [None]))
+        predictions = np.array(list(predictions)).reshape(-1, self.num_outputs)
         return argmax_or_value(predictions)
 
     def report(self, dataset, predictions):
-        if self.state.labels is None:
+        if self.is_regression:
             return None
         scored = [i for i in dataset.labelled_examples() if i in predictions]
         indices = self.predicted_targets(predictions[i] for i in scored)

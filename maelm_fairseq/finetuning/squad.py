@@ -22,7 +22,7 @@ from .windows import (
     WindowSizes,
     best_in_window,
     best_of,
-    is_empty,
+    has_no_answer,
     log_probabilities,
     pieces_of,
 )
@@ -206,7 +206,7 @@ class SquadTask(LabelledTask):
         texts = {}
         for i in sorted(candidates):
             best = best_of(candidates[i])
-            if is_empty(best, self.state.may_be_empty):
+            if has_no_answer(best, self.state.may_be_empty):
                 texts[i] = ""
             else:
                 texts[i] = dataset.questions[i].context[best.begin : best.end]

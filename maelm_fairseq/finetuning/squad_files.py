@@ -1,6 +1,6 @@
 """SQuAD's JSON: questions, their contexts, and their answers."""
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
@@ -28,10 +28,20 @@ class Entry:
     is_impossible: Optional[bool] = None
 
 
-# What is around the entries, from the inside out.
-Paragraph = make_dataclass("Paragraph", [("context", str), ("qas", List[dict])])
-Article = make_dataclass("Article", [("paragraphs", List[Paragraph])])
-Squad = make_dataclass("Squad", [("data", List[Article])])
+@dataclass
+class Paragraph:
+    context: str
+    qas: List[dict]  # each an `Entry`
+
+
+@dataclass
+class Article:
+    paragraphs: List[Paragraph]
+
+
+@dataclass
+class Squad:
+    data: List[Article]
 
 
 class Question(NamedTuple):

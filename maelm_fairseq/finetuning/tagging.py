@@ -10,13 +10,13 @@ from ..base.option_fields import setting
 from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
+from ..metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 from .hyperparameters import Hyperparameters, defaults
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import IGNORE_INDEX, LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, index_of_label
-from .metrics import accuracy, entities, flat, report_of_classes, report_of_entities
 from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, read_tagged
 
 

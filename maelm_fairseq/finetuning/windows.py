@@ -148,6 +148,6 @@ def best_of(candidates):
     return best._replace(none=min(candidate.none for candidate in candidates))
 
 
-def is_empty(candidate, may_be_empty):
+def has_no_answer(candidate, may_be_empty):
     """Whether it is more probable that there is no answer, if the model has learned of such."""
     return may_be_empty and candidate.none > candidate.score

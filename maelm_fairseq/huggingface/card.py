@@ -2,15 +2,12 @@
 
 import json
 import os
-import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import List, Tuple
 
-from ..base.json_files import read_json
+from ..preparation.records import read_split_summary
 from .config_json import MODELING_FILE
-from .weights import CODE
+from .weights import OWN_CLASSES
 
 TO_FILL_IN = "**please fill in**"
 # Of the run that wrote the checkpoint.
@@ -30,43 +27,6 @@ SHOWN_OPTIONS = [
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
-@dataclass
-class TextRecord:
-    """What data-prep/prepare.sh records of a split of a shard, or the sum of several."""
-
-    shards: int = 1
-    documents: int = 0
-    text_lines: int = 0
-    tokens: int = 0
-    sample: List[Tuple[int, str]] = field(default_factory=list)  # number and text of lines
-
-
-def read_record(data, split):
-    """The record of a split: the sum over all shards, whether `data` contains them or is one.
-
-    It is empty if another program prepared the data.
-    """
-    folder = Path(data).resolve()
-    all_shards = folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder
-    paths = sorted(all_shards.glob(f"shard*/{split}.json"))
-    if not paths:
-        paths = filter(Path.exists, [folder / f"{split}.json"])
-    total = TextRecord(shards=0)
-    for path in paths:
-        record = read_json(
-            path,
-            TextRecord,
-            "the record that data-prep/prepare.sh wrote",
-            "prepare the data again",
-        )
-        total.shards += record.shards
-        total.documents += record.documents
-        total.text_lines += record.text_lines
-        total.tokens += record.tokens
-        total.sample += record.sample
-    return total
-
-
 def model_card(name, info, config, data, kind, description=None):
     """The text of a folder's model card, from what the checkpoint says of itself and config.json.
 
@@ -78,10 +38,10 @@ def model_card(name, info, config, data, kind, description=None):
         kind: `ExportKind`
         description: of the text and language that it was trained on
     """
-    is_code = config["model_type"] == CODE.model_type
+    uses_own_classes = config["model_type"] == OWN_CLASSES.model_type
     is_mlm = info.masks_in_encoder or info.imported_from is not None
     positions = config["max_position_embeddings"]
-    if not is_code:
+    if not uses_own_classes:
         positions -= 2  # RoBERTa and MPNet count two more
     values = {
         **config,
@@ -102,9 +62,9 @@ def model_card(name, info, config, data, kind, description=None):
         "trust": "",
         "trust_note": "",
         "text": " ".join((description or TO_FILL_IN).split()),  # it is one item of a list
-        "training": "\n".join("- " + line for line in training(info, data)),
+        "training": "\n".join("- " + line for line in training_lines(info, data)),
     }
-    if is_code:
+    if uses_own_classes:
         values["class_name"] += f" in `{MODELING_FILE}`"
         values["trust"] = ", trust_remote_code=True"
         values["trust_note"] = (
@@ -138,11 +98,11 @@ def method_of(info):
     return text
 
 
-def training(info, data):
+def training_lines(info, data):
     """Lines about data, options and validation, as far as checkpoint and data folder know them."""
     if info.imported_from is not None:
         return [f"No further training: imported from `{info.imported_from}`, unchanged"]
-    record = read_record(data, "train")
+    record = read_split_summary(data, "train")
     lines = []
     if record.tokens:
         counts = (

@@ -1,7 +1,7 @@
 """The contents of config.json."""
 
 from .export_kinds import FINE_TUNED_KINDS, MASKED_LM
-from .weights import CODE, MPNET, MPNET_BUCKETS, ROBERTA
+from .weights import MPNET, MPNET_BUCKETS, OWN_CLASSES, ROBERTA
 
 MODELING_FILE = "modeling_mae_lm.py"
 
@@ -26,7 +26,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
         "hidden_act": "gelu",
         "hidden_dropout_prob": cfg.dropout,
         "attention_probs_dropout_prob": cfg.attention_dropout,
-        "max_position_embeddings": cfg.max_positions + (0 if layout is CODE else 2),
+        "max_position_embeddings": cfg.max_positions + (0 if layout is OWN_CLASSES else 2),
         "layer_norm_eps": model.encoder.norm.eps,
         "initializer_range": 0.02,
         "pad_token_id": model.pad,
@@ -41,7 +41,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     elif layout is MPNET:
         config.update(relative_attention_num_buckets=MPNET_BUCKETS)
     else:
-        config.update(code_options(model, kind, masks_in_encoder))
+        config.update(options_of_own_classes(model, kind, masks_in_encoder))
     if labels is not None:
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -51,7 +51,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     return config
 
 
-def mean_of_tokens(config, max_length):
+def sentence_transformers_files(config, max_length):
     """The files of a model of sentence-transformers: {path: contents}.
 
     Its vectors are the mean of all tokens.
@@ -65,7 +65,7 @@ def mean_of_tokens(config, max_length):
         {"name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     settings = {"max_seq_length": max_length, "do_lower_case": False}
-    if config["model_type"] != CODE.model_type:
+    if config["model_type"] != OWN_CLASSES.model_type:
         # The pooler of stock classes is untrained and unused; leaving it out avoids a warning.
         settings["model_args"] = {"add_pooling_layer": False}
     pooling = {
@@ -81,7 +81,7 @@ def mean_of_tokens(config, max_length):
     }
 
 
-def code_options(model, kind, masks_in_encoder):
+def options_of_own_classes(model, kind, masks_in_encoder):
     """The options of modeling_mae_lm.py that stock classes do not have."""
     cfg = model.cfg
     module = MODELING_FILE[: -len(".py")]
@@ -92,7 +92,7 @@ def code_options(model, kind, masks_in_encoder):
     if kind is MASKED_LM:
         loadable_kinds.append(MASKED_LM)
     for loadable in loadable_kinds:
-        classes[loadable.auto_class] = CODE.family + loadable.class_suffix
+        classes[loadable.auto_class] = OWN_CLASSES.family + loadable.class_suffix
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

@@ -40,7 +40,7 @@ from ..label_scale import UNSCALED, unscale_head
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
-from .config_json import MODELING_FILE, make_config, mean_of_tokens
+from .config_json import MODELING_FILE, make_config, sentence_transformers_files
 from .export_kinds import ENCODER
 
 CONFIG = "config.json"
@@ -104,7 +104,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     if info.label_scale != UNSCALED:
         unscale_head(head, *info.label_scale)
         info = replace(info, label_scale=UNSCALED)
-    layout = weights.CODE if format == "code" else weights.choose_layout(model, head)
+    layout = weights.OWN_CLASSES if format == "code" else weights.choose_layout(model, head)
     kind = _kind(model, layout, head, info)
     labels = _labels(kind, head, info)
     config = make_config(model, layout, kind, labels, info.masks_in_encoder)
@@ -113,7 +113,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     with scratch_folder(dest) if was_there else atomic_folder(dest) as folder:
         _write_model(folder, config, tensors, layout)
         if kind.gives_features:
-            _write_json_files(folder, mean_of_tokens(config, model.max_positions()))
+            _write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
@@ -182,14 +182,14 @@ def _labels(kind, head, info):
 
 
 def _write_model(folder, config, tensors, layout):
-    """Writes configuration, weights, and for `weights.CODE` the classes."""
+    """Writes configuration, weights, and for `weights.OWN_CLASSES` the classes."""
     import safetensors.torch
 
     save_json(config, os.path.join(folder, CONFIG))
     # save_file would make it readable for its owner only.
     contents = safetensors.torch.save(tensors, metadata={"format": "pt"})
     Path(folder, WEIGHTS).write_bytes(contents)
-    if layout is weights.CODE:
+    if layout is weights.OWN_CLASSES:
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
 
 
@@ -210,7 +210,7 @@ def main():
     summary = f"{args.dest}, {exported.class_name} with config, tokenizer and model card"
     if exported.left_out:
         summary += f"; left out: {', '.join(exported.left_out)}"
-        is_stock = not exported.class_name.startswith(weights.CODE.family)
+        is_stock = not exported.class_name.startswith(weights.OWN_CLASSES.family)
         if is_stock and "lm_head" in exported.left_out:
             summary += " (to fill masks, export with --format code)"
     if exported.was_there:

@@ -7,12 +7,8 @@ export_checks.py and modeling_mae_lm.py.
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Tuple
 
-from ..heads import (
-    MeanClassificationHead,
-    SequenceClassificationHead,
-    SpanHead,
-    TokenClassificationHead,
-)
+from ..base.errors import UsageError
+from ..heads import POOLING, SpanHead, TokenClassificationHead
 from . import head_outputs
 
 
@@ -81,7 +77,7 @@ SEQUENCE_CLASSIFICATION = ExportKind(
     usage="logits = model(**inputs).logits  # (1, labels)",
     usage_of_labels="\nlabel = model.config.id2label[int(logits.argmax())]",
     limits=FINE_TUNED_LIMITS,
-    head_classes=(SequenceClassificationHead, MeanClassificationHead),
+    head_classes=tuple(POOLING.values()),
     head_modules={
         "classification_heads.{}.dense": "classifier.dense",
         "classification_heads.{}.out_proj": "classifier.out_proj",
@@ -122,5 +118,10 @@ KINDS = (ENCODER, MASKED_LM, *FINE_TUNED_KINDS)
 
 def kind_of_head(head):
     """The kind of export for a head of fine-tuning, a module."""
-    (kind,) = [kind for kind in KINDS if type(head) in kind.head_classes]
-    return kind
+    for kind in FINE_TUNED_KINDS:
+        if type(head) in kind.head_classes:
+            return kind
+    raise UsageError(
+        f"found a head of the class {type(head).__name__}, of which no export is known; add it to "
+        "the `head_classes` of an ExportKind"
+    )

@@ -21,6 +21,7 @@ from dataclasses import asdict, fields
 
 import torch
 
+from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser, within
 from ..base.destinations import check_new
 from ..base.errors import UsageError
@@ -85,21 +86,21 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """
     check_new(dest)
     source = read_source(checkpoint)
-    max_positions = extended_positions(source, extend_positions)
+    max_positions = extend_positions_of(source, extend_positions)
     sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
     cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
         check_sizes(cfg)
     except UsageError as error:
         raise UsageError(f"{source.path}: {error}") from None
-    dictionary = matched_vocabulary(source, data)
+    dictionary = match_vocabulary(source, data)
     checkpoint_contents = build_checkpoint(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
     save_state(checkpoint_contents, dest, new=True)
     return source, cfg
 
 
-def extended_positions(source, wanted):
+def extend_positions_of(source, wanted):
     """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
     count = len(source.weights[name]) - 1  # the first row is that of padding
@@ -116,7 +117,7 @@ def extended_positions(source, wanted):
     return wanted
 
 
-def matched_vocabulary(source, data):
+def match_vocabulary(source, data):
     """The dictionary of a folder of data, after comparing it with the vocabulary of `source`.
 
     The embeddings of `source` get a row for each word that was added to its vocabulary: the mean of
@@ -177,8 +178,7 @@ def build_checkpoint(source, cfg, dictionary, data, seed):
 
 def training_options(cfg, dest):
     """The options of fairseq-train that continue with the checkpoint: list of strings."""
-    plugin = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    options = ["--user-dir", plugin]
+    options = ["--user-dir", PLUGIN_FOLDER]
     options += ["--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     for field in fields(MaeLmConfig):
         value = getattr(cfg, field.name)

@@ -11,7 +11,7 @@ import torch
 from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
 from ..base.json_files import read_json
-from ..base.opening import reading
+from ..base.opening import as_usage_error
 from ..base.typed_values import short_repr, typed
 from ..base.vocabulary_files import read_subwords
 from ..checkpoints.compatibility import model_configuration
@@ -242,7 +242,7 @@ def read_weights(folder):
     if os.path.isfile(path):
         import safetensors.torch
 
-        with reading(path, "a complete file of transformers", "copy or download it again"):
+        with as_usage_error(path, "a complete file of transformers", "copy or download it again"):
             return safetensors.torch.load_file(path)
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):

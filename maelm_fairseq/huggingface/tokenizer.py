@@ -31,7 +31,7 @@ from ..base.json_files import save_json
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
 from ..base.text_input import tokens_of
 from ..base.words import WORD_START
-from .card import read_record
+from ..preparation.records import read_split_summary
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
 try:
@@ -203,7 +203,7 @@ def sample_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
     lines = []
     for split in splits:
-        lines += [text for _, text in read_record(data, split).sample]
+        lines += [text for _, text in read_split_summary(data, split).sample]
     return lines[:MAX_LINES]
 
 

@@ -10,19 +10,19 @@ from .edge_cases import EDGE_CASES
 from .export_checks import CHECKS, check_export
 from .head_outputs import SampleTexts
 from .tokenizer import is_known_difference, sample_lines
-from .weights import CODE
+from .weights import OWN_CLASSES
 
 TEXT_COUNT = 8
 SHORT_TEXT_WORDS = 12
 
 
-def expected_outputs(model, kind, is_code, lines=()):
+def expected_outputs(model, kind, uses_own_classes, lines=()):
     """What the hub answers to what users of an export do.
 
     Args:
         model: `hub.MaeLm`
         kind: `ExportKind`
-        is_code: whether the export's class is one of modeling_mae_lm.py
+        uses_own_classes: whether the export's class is one of modeling_mae_lm.py
         lines: of text; edge cases are added where there are few
     Returns: a dict for `export_checks.check_export`, of plain values and tensors
     """
@@ -31,7 +31,7 @@ def expected_outputs(model, kind, is_code, lines=()):
     expected = {
         "auto_class": kind.auto_class,
         "trims_offsets": model.tokenizer.trims_offsets,
-        "allows_left_padding": is_code,
+        "allows_left_padding": uses_own_classes,
     }
     # A byte-level BPE that is exported for lists of words gives single texts other tokens.
     if not (kind.reads_words and isinstance(model.tokenizer, BytePair)):
@@ -76,11 +76,11 @@ def compare_with_transformers(folder, config, model, data, kind):
     Returns: a sentence that says what was compared, or why nothing was compared
     Raises UsageError: the export answers differently
     """
-    is_code = config["model_type"] == CODE.model_type
+    uses_own_classes = config["model_type"] == OWN_CLASSES.model_type
     try:
         import transformers
 
-        if is_code:
+        if uses_own_classes:
             from . import modeling_mae_lm as classes
         else:
             classes = transformers
@@ -99,7 +99,7 @@ def compare_with_transformers(folder, config, model, data, kind):
         os.symlink(os.path.abspath(folder), path)
         loaded = model_class.from_pretrained(path)
         tokenizer = tokenizer_class.from_pretrained(path)
-    expected = expected_outputs(model, kind, is_code, sample_lines(data, ["valid"]))
+    expected = expected_outputs(model, kind, uses_own_classes, sample_lines(data, ["valid"]))
     results = check_export(tokenizer, loaded, expected)
     version = f"transformers {transformers.__version__}"
     faults = results["faults"]

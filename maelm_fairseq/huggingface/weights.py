@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from ..config import MPNET_SIZES
-from ..heads import MeanClassificationHead
+from ..heads import SequenceClassificationHead
 from ..layers import RelativePositionBias, t5_bucket
 from .export_kinds import ENCODER, MASKED_LM, kind_of_head
 
 MPNET_BUCKETS = MPNET_SIZES[0]  # MPNetModel has no others, whatever its configuration says
 
 
-class Layout(NamedTuple):
+class ClassFamily(NamedTuple):
     """A family of classes, and the module names in which they differ."""
 
     model_type: str
@@ -30,13 +30,13 @@ class Layout(NamedTuple):
 
 
 ROBERTA_ATTENTION = ["attention.self.query", "attention.self.key", "attention.self.value"]
-ROBERTA = Layout(
+ROBERTA = ClassFamily(
     "roberta", "Roberta", *ROBERTA_ATTENTION, "attention.output.dense", "attention.output.LayerNorm"
 )
-MPNET = Layout(
+MPNET = ClassFamily(
     "mpnet", "MPNet", *(f"attention.attn.{part}" for part in "qkvo"), "attention.LayerNorm"
 )
-CODE = Layout("mae_lm", "MaeLm")  # modeling_mae_lm.py
+OWN_CLASSES = ClassFamily("mae_lm", "MaeLm")  # modeling_mae_lm.py
 
 
 def mpnet_table(relative_bias):
@@ -56,12 +56,12 @@ def mpnet_table(relative_bias):
 
 def choose_layout(model, head):
     """The first family of classes that computes exactly what the model and its head do."""
-    if isinstance(head, MeanClassificationHead):
-        return CODE  # stock heads read the first token
+    if isinstance(head, SequenceClassificationHead) and not head.reads_first_token_alone:
+        return OWN_CLASSES
     bias = model.encoder.relative_bias
     if bias is None:
         return ROBERTA
-    return CODE if mpnet_table(bias) is None else MPNET
+    return OWN_CLASSES if mpnet_table(bias) is None else MPNET
 
 
 def choose_kind(model, layout, head, masks_in_encoder):
@@ -72,7 +72,7 @@ def choose_kind(model, layout, head, masks_in_encoder):
     if head is not None:
         return kind_of_head(head)
     is_mlm = model.decoder is None and masks_in_encoder
-    can_predict = is_mlm or layout is CODE  # stock classes have no decoder
+    can_predict = is_mlm or layout is OWN_CLASSES  # stock classes have no decoder
     return MASKED_LM if model.lm_head is not None and can_predict else ENCODER
 
 
@@ -110,7 +110,7 @@ def weights_for_transformers(model, layout, kind, head_name=None):
 
     Args:
         model: `model.MaeLmModel`
-        layout: `Layout`
+        layout: `ClassFamily`
         kind: `ExportKind`
         head_name: our name of the head, for the classes that have one
     Returns:
@@ -118,13 +118,13 @@ def weights_for_transformers(model, layout, kind, head_name=None):
         the names of the model's weights that the class does not have, a set
     """
     remaining = dict(model.state_dict())
-    convert = _code_weights if layout is CODE else _stock_weights
+    convert = _weights_of_own_classes if layout is OWN_CLASSES else _stock_weights
     converted = convert(model, remaining, layout, kind, head_name)
     copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
     return copies, set(remaining)
 
 
-def _code_weights(model, remaining, layout, kind, head_name):
+def _weights_of_own_classes(model, remaining, layout, kind, head_name):
     """Takes the weights of a class of modeling_mae_lm.py out of `remaining`.
 
     That is {native name: tensor}. Returns: {exported name: tensor}

@@ -11,7 +11,7 @@ from ..finetuning.windows import (
     WindowSizes,
     best_in_window,
     best_of,
-    is_empty,
+    has_no_answer,
     log_probabilities,
     pieces_of,
 )
@@ -60,6 +60,6 @@ class QuestionAnswering(FineTuned):
             scores = log_probabilities(logits[None], row[None])[0].double().numpy()
             candidates.append(best_in_window(scores, window, pieces))
         best = best_of(candidates)
-        if is_empty(best, self.info.may_be_empty) or best.score == -math.inf:
+        if has_no_answer(best, self.info.may_be_empty) or best.score == -math.inf:
             return Answer("", 0, math.exp(best.none))
         return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.json_files import read_json
 from ..base.line_sizes import LineSizes
-from ..base.opening import opened
+from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.vocabulary_files import read_subwords
 from .binarized import is_encoded, shard_folder
@@ -173,7 +173,7 @@ def load_vocabulary(folder):
     """The tokenizer of a folder that prepare.sh wrote; its dict.txt must list the same symbols."""
     dictionary = os.path.join(folder, "dict.txt")
     tokenizer = read_subwords(folder)
-    with opened(dictionary) as stream:
+    with open_to_read(dictionary) as stream:
         if stream.read() != tokenizer.dict_text().encode():
             raise UsageError(
                 f"{dictionary} is not the dictionary of the {tokenizer.file_name} beside it;"
@@ -207,7 +207,7 @@ def check(dest, manifest, selected):
     for split, parts in records.items():
         if len(parts) == (parts_of_train if split == "train" else 1):
             _check_whole(split, parts, dest, valid_documents)
-            remark(split, parts[0].input, tokens[split], len(tokenizer.symbols))
+            warn_of_unsuitable_text(split, parts[0].input, tokens[split], len(tokenizer.symbols))
     if len(selected) < shards:
         print(
             "to compare the number of lines and documents with the input, finish all"
@@ -233,7 +233,7 @@ def _check_whole(split, parts, dest, valid_documents):
     check_counts(f"{split}, all parts", written, counts, fix)
 
 
-def remark(split, counts, tokens, symbols):
+def warn_of_unsuitable_text(split, counts, tokens, symbols):
     """Warns of texts from which models learn hardly anything, or where blocks cross documents."""
     if counts.documents <= counts.files < counts.text_lines / 10:
         print(

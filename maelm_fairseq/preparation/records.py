@@ -6,7 +6,9 @@ A record is written after what it describes.
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from ..base.errors import UsageError
@@ -105,3 +107,40 @@ def read_manifest(dest):
     if shards < 1:
         raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")
     return manifest
+
+
+@dataclass
+class SplitSummary:
+    """What users want to know of the `SplitRecord` of a shard, or the sum of several."""
+
+    shards: int = 1
+    documents: int = 0
+    text_lines: int = 0
+    tokens: int = 0
+    sample: List[Tuple[int, str]] = field(default_factory=list)  # number and text of lines
+
+
+def read_split_summary(data, split):
+    """The record of a split: the sum over all shards, whether `data` contains them or is one.
+
+    It is empty if another program prepared the data.
+    """
+    folder = Path(data).resolve()
+    all_shards = folder.parent if re.fullmatch(r"shard\d+", folder.name) else folder
+    paths = sorted(all_shards.glob(f"shard*/{split}.json"))
+    if not paths:
+        paths = filter(Path.exists, [folder / f"{split}.json"])
+    total = SplitSummary(shards=0)
+    for path in paths:
+        record = read_json(
+            path,
+            SplitSummary,
+            "the record that data-prep/prepare.sh wrote",
+            "prepare the data again",
+        )
+        total.shards += record.shards
+        total.documents += record.documents
+        total.text_lines += record.text_lines
+        total.tokens += record.tokens
+        total.sample += record.sample
+    return total

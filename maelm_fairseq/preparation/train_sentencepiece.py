@@ -40,7 +40,7 @@ def train(paths, model, log_file, options):
     Raises:
         UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
-    lines = draw_lines(paths, options.sample_lines)
+    lines = sample_lines(paths, options.sample_lines)
     if not lines:
         raise UsageError(f"no text in {', '.join(paths)}; expected lines that are not blank")
     size = options.vocab_size
@@ -77,7 +77,7 @@ def train(paths, model, log_file, options):
         stream.write(trained.getvalue())
 
 
-def draw_lines(paths, count):
+def sample_lines(paths, count):
     """A uniform sample of `count` lines that are not blank, in order; all if they are fewer.
 
     SentencePiece has an option for this, `input_sentence_size`, but version 0.2.3 draws a different

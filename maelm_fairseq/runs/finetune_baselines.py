@@ -25,10 +25,9 @@ from ..evaluation.votes import (
     together,
 )
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
-from .finetune_results import Result, scores_of_examples
+from .finetune_results import ENCODER, Result, scores_of_examples
 
 PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
-ENCODER = "encoder"
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
@@ -46,7 +45,7 @@ class BagOfWordsRun:
         self.task = task
         self.labelled = labelled
         self.folder = folder
-        self.is_regression = task.state.labels is None
+        self.is_regression = task.is_regression
         self.split_of_file = {os.path.basename(path): split for split, path in files.items()}
         checksums = [
             (name, sha256(files[split])) for name, split in sorted(self.split_of_file.items())
@@ -161,7 +160,7 @@ class BagOfWordsRun:
             metric=score.metric,
             values=[score.value],
             error=score.error,
-            start=score.predictor,
+            predictor=score.predictor,
             settings=settings,
             note=note,
         )
@@ -213,10 +212,10 @@ class Comparison:
 
         The standard error of the lead is paired by examples.
         """
-        predictor = TOGETHER if result.start == TOGETHER else ENCODER
         of_bag = self._bag_scores(self._indices)[result.metric]
         lead = float(np.median(result.bounded)) - of_bag
-        return replace(result, lead=lead, lead_error=self._lead_errors[predictor][result.metric])
+        errors = self._lead_errors[result.predictor]
+        return replace(result, lead=lead, lead_error=errors[result.metric])
 
 
 def rows_of_examples(predictions, indices):

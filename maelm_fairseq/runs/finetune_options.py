@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from .. import __path__ as plugin
+from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser, within
 from ..base.destinations import check_folder
 from ..base.errors import UsageError
@@ -201,7 +201,7 @@ class Command:
             scored: splits that it is validated on
         """
         options = self.options(settings, seed, updates, save_dir, scored)
-        return ["fairseq-train", "--user-dir", plugin[0], *options]
+        return ["fairseq-train", "--user-dir", PLUGIN_FOLDER, *options]
 
     def options(self, settings, seed, updates, save_dir, scored):
         own = self.own_options(settings, seed, updates, save_dir, scored)

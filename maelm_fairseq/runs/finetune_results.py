@@ -12,9 +12,10 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.files import atomic_write
 from ..base.locks import one_at_a_time
-from ..base.opening import opened
+from ..base.opening import open_to_read
 from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
 
+ENCODER = "encoder"
 TABLE = "results.tsv"
 TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
 TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
@@ -35,7 +36,8 @@ class Result:
     metric: str
     values: List[float]  # of each seed; nan where it is not defined
     error: float  # the standard error over examples
-    start: str  # a checkpoint, "scratch", or the name of a predictor without an encoder
+    predictor: str = ENCODER
+    start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
     settings: str = ""
     note: str = ""  # for the reader
     # Points more than the bag of words, paired by examples, and their standard error.
@@ -78,7 +80,7 @@ class Result:
             f"{self.error:.2f}",
             str(len(self.values)),
             " ".join(f"{value:.2f}" for value in self.values),
-            self.start,
+            self.start or self.predictor,
             self.settings,
         ]
 
@@ -136,14 +138,15 @@ def highest_score_line(results):
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
     if math.isinf(statistics.median(best.bounded)):
         return f"highest on {best.file_name}: none, as {best.metric} is undefined: {UNDEFINED}"
-    name = "the encoder" if best is encoder else best.start
     close = []
     for other in comparable:
         # Both together cost most: no other predictor is compared with them.
-        if other is not best and other.start != TOGETHER and not is_clearly_ahead(best, other):
-            close.append("the encoder" if other is encoder else f"the {other.start}")
+        if other is best or other.predictor == TOGETHER or is_clearly_ahead(best, other):
+            continue
+        close.append(f"the {other.predictor}")
     clearly = f", not clearly ahead of {' and '.join(close)}" if close else ""
-    return f"highest on {best.file_name}: {name}{clearly}{LABELLING_HINTS.get(name, '')}"
+    hint = LABELLING_HINTS.get(best.predictor, "")
+    return f"highest on {best.file_name}: the {best.predictor}{clearly}{hint}"
 
 
 def is_clearly_ahead(result, other):
@@ -153,9 +156,9 @@ def is_clearly_ahead(result, other):
     scores are known, which make the error of their difference too large.
     """
     difference = statistics.median(result.bounded) - statistics.median(other.bounded)
-    if other.start == BAG_OF_WORDS and not math.isnan(result.lead_error):
+    if other.predictor == BAG_OF_WORDS and not math.isnan(result.lead_error):
         error = result.lead_error
-    elif result.start == BAG_OF_WORDS and not math.isnan(other.lead_error):
+    elif result.predictor == BAG_OF_WORDS and not math.isnan(other.lead_error):
         error = other.lead_error
     else:
         error = math.hypot(result.error, other.error)
@@ -174,7 +177,7 @@ def read_table(folder):
     header = "\t".join(TABLE_COLUMNS).encode()
     lines = [header]
     if path.exists():
-        with opened(path) as stream:
+        with open_to_read(path) as stream:
             lines = stream.read().splitlines()
     if lines[:1] != [header]:
         raise UsageError(
@@ -214,5 +217,5 @@ def show(results):
         lines.setdefault((result.task, result.file_name, result.metric), []).append(result)
     print("± is the standard error over examples")
     for (task, split, metric), (encoder, *others) in lines.items():
-        baselines = [f"{other.start} {other}" for other in others]
+        baselines = [f"{other.predictor} {other}" for other in others]
         print("; ".join([f"{task} {metric} on {split}: {encoder}", *baselines]))

@@ -179,7 +179,7 @@ class FineTuningRuns:
         log = os.path.join(folder, "train.log")
         metrics = self.task.datasets["valid"].metrics
         prefix = "  " if self.jobs.count == 1 else f"{name}: "
-        show = progress(prefix, self.task.loss_unit)
+        show = progress(prefix, self.task.loss_unit())
         argv = self.command.argv(settings, seed, self.updates(settings), folder, self.scored())
         began = time.monotonic()
         status = self.jobs.execute(argv, log, environment, show)

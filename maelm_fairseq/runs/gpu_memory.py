@@ -16,9 +16,10 @@ import sys
 
 import torch
 
+import maelm_fairseq.plugin  # noqa: F401  registers our options
+
 from ..base.running import run_main
 from ..fairseq_api import convert_namespace_to_omegaconf
-from ..plugin import hooks  # noqa: F401  registers our options
 from ..vocabulary import load_dictionary
 from .fairseq_args import parsed
 

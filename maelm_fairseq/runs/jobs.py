@@ -6,7 +6,6 @@ They end when this process does.
 import concurrent.futures
 import os
 import queue
-import signal
 import subprocess
 import sys
 
@@ -14,8 +13,8 @@ import torch
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..base.option_fields import CLUSTER
-from ..base.signals import SIGNALS, STOPPED, end_with_parent
+from ..base.signals import STOPPED, end_with_parent, handle_unless_ignored
+from .machines import DISTRIBUTED_VARIABLES
 
 
 def environments(jobs=None):
@@ -51,14 +50,12 @@ class Jobs:
             self._free.put(environment)
             self.count += 1
 
-    def listen(self):
+    def stop_on_signals(self):
         """Has a signal to stop reach all programs, and end this process when they have ended.
 
         Returns: self
         """
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._on_signal)
+        handle_unless_ignored(self._on_signal)
         return self
 
     def stop(self):
@@ -91,7 +88,9 @@ class Jobs:
         """
         # The folder of this Python's programs, for shells in which no environment is active.
         path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)
-        inherited = {name: value for name, value in os.environ.items() if name not in CLUSTER}
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in DISTRIBUTED_VARIABLES
+        }
         variables = {**inherited, "PATH": path, "PYTHON": sys.executable, **(environment or {})}
         with open(log, "ab", buffering=0) as stream:
             process = subprocess.Popen(

@@ -9,6 +9,13 @@ import time
 from ..base.command_line import within
 from ..base.errors import UsageError
 
+# By which fairseq takes a process for one of several, whatever its options say.
+DISTRIBUTED_VARIABLES = [
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "SLURM_STEP_NODELIST",
+    "SLURM_JOB_NODELIST",
+]
 SECONDS_TO_JOIN = 900  # seconds that a machine waits for the others to be started
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
-from .. import __path__ as plugin
+from .. import PLUGIN_FOLDER
 from ..base.errors import UsageError
 from ..base.option_fields import option
 from .machines import count_gpus
@@ -137,7 +137,7 @@ def fit_to_devices(cfg, args, fairseq_args):
     is_on_cpu = args.gpus == 0
     is_bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
     common = cfg["common"]
-    common["user_dir"] = plugin[0]
+    common["user_dir"] = PLUGIN_FOLDER
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
     common["cpu"] = is_on_cpu
     common["fp16"] = common["fp16"] and not is_on_cpu and not is_bf16

@@ -7,6 +7,8 @@ import logging
 import os
 import re
 
+from ..metrics import METRICS
+
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
 LOG_RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| (\w+) \| (\S+) \| (.*)$")
 SHOWN_MESSAGE = re.compile(
@@ -15,8 +17,8 @@ SHOWN_MESSAGE = re.compile(
     r"|done training.*)"
 )
 ERROR_LINE = re.compile(r"^(\w[\w.]*(Error|Exception|Interrupt)\b|([\w-]+: )?error: )")
-# Scores and their units.
-SCORE_UNITS = {"accuracy": "%", "f1": "%", "exact": "%", "matthews": "", "pearson": ""}
+SCORE_UNITS = {name: metric.unit for name, metric in METRICS.items()}
+SCORE_UNITS["exact"] = "%"  # of SQuAD
 HIDDEN_PHRASES = (
     "Please install tensorboardX",
     "TensorBoard",

@@ -98,9 +98,9 @@ import sys
 from ..base.command_line import shorten_argparse_errors
 from ..fairseq_api import FP16Optimizer, Trainer, checkpoint_utils, distributed_utils
 from ..optimizer import gradients_to_float32, weights_to_float16
-from . import loading, loop, process, resuming, saving, starting
-from .process import Patience
+from . import loading, loop, resuming, saving, starting
 from .reporting import reporter
+from .run_state import patience
 
 
 def is_command():
@@ -149,7 +149,7 @@ def extend_training(program):
     replace(checkpoint_utils, saving.torch_persistent_save)
     checkpoint_utils.PathManager = saving.AtomicPathManager
     replace_copies()
-    process.patience = Patience(program.should_stop_early)
+    patience.attach(program.should_stop_early)
 
 
 def replace_copies():

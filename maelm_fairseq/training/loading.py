@@ -10,12 +10,12 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import REGISTRIES, sanitized_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
-from . import process
+from .run_state import current_run
 
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
     """Reads tensors, plain values and options of this plugin alone."""
-    state = process.current_run.states_to_read.pop(path, None)
+    state = current_run.states_to_read.pop(path, None)
     if state is None:
         state = sanitized_for_fairseq(read_file(path), path)
     state["cfg"] = OmegaConf.create(state["cfg"])
@@ -32,13 +32,15 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
         state = sanitized_for_fairseq(read_file(path), path)
-        process.current_run.states_to_read[path] = state
+        current_run.states_to_read[path] = state
         foreign = sorted(REGISTRIES.keys() - state["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration
             found = " and ".join(foreign)
             raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")
-    states = dict(process.current_run.states_to_read)
-    with explained(", ".join(map(str, filenames)), "fairseq cannot build the model"):
+    states = dict(current_run.states_to_read)
+    with fairseq_errors_as_usage_error(
+        ", ".join(map(str, filenames)), "fairseq cannot build the model"
+    ):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):
         if isinstance(model, MaeLmModel):
@@ -47,7 +49,7 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
 
 
 @contextlib.contextmanager
-def explained(path, failure):
+def fairseq_errors_as_usage_error(path, failure):
     """Errors in the block become one line: fairseq uses what it finds in a file without checks.
 
     Args:

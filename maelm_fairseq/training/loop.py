@@ -11,8 +11,9 @@ from ..data.epochs import ResumableIterator
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from ..task import MaeLmTask
-from . import process, resume_checks, resuming, stopping
+from . import resume_checks, resuming, stopping
 from .memory import RETURN_INTERVAL, return_freed_memory
+from .run_state import current_run, patience
 from .saving import not_finite
 
 logger = logging.getLogger(__name__)
@@ -26,24 +27,24 @@ def train(original, cfg, trainer, task, epoch_itr):
     """
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, task, epoch_itr)
-    stopping.listen(task)
-    update = resume_checks.same_in_all_processes(trainer.get_num_updates(), cfg.checkpoint.save_dir)
-    if process.current_run.lock:
+    stopping.share_stop_requests(task)
+    update = resume_checks.check_same_update(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+    if current_run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
-    patience = cfg.checkpoint.patience
-    if 0 < patience <= process.patience.saved().get("num_runs", 0):
-        logger.info(
-            f"nothing to train: the last {patience} validations were no better (--patience)"
-        )
+    limit = cfg.checkpoint.patience
+    if 0 < limit <= patience.saved().get("num_runs", 0):
+        logger.info(f"nothing to train: the last {limit} validations were no better (--patience)")
         return [None], True
     program = sys.modules[original.__module__]
-    losses, is_over = finish_last_update(program, cfg, trainer, task, epoch_itr)
-    ends_epoch = isinstance(epoch_itr, ResumableIterator) and epoch_itr.leave_validation()
+    losses, is_over = run_missed_validation(program, cfg, trainer, task, epoch_itr)
+    ends_epoch = (
+        isinstance(epoch_itr, ResumableIterator) and epoch_itr.end_epoch_after_missed_validation()
+    )
     if losses[0] is not None:
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
     if is_over or ends_epoch:
         return losses, is_over
-    if not process.current_run.was_trained and isinstance(task, MaeLmTask):
+    if not current_run.was_trained and isinstance(task, MaeLmTask):
         task.check_before_training(cfg, trainer.criterion)
     frequencies = cfg.optimization.update_freq
     if isinstance(epoch_itr, ResumableIterator):
@@ -58,7 +59,7 @@ def train(original, cfg, trainer, task, epoch_itr):
         raise
 
 
-def finish_last_update(program, cfg, trainer, task, epoch_itr):
+def run_missed_validation(program, cfg, trainer, task, epoch_itr):
     """Makes up for a validation that was interrupted, or that a finished run has not had.
 
     Args:
@@ -74,10 +75,10 @@ def finish_last_update(program, cfg, trainer, task, epoch_itr):
             f"nothing to train: the checkpoint is of update {update:,}, "
             f"and --max-update is {last:,}"
         )
-        is_due = is_due or not process.current_run.was_validated
+        is_due = is_due or not current_run.resumed_checkpoint_was_validated
     if not is_due or cfg.dataset.disable_validation:
         return [None], is_over
-    process.current_run.validated_at = update
+    current_run.validated_at = update
     subsets = cfg.dataset.valid_subset.split(",")
     try:
         losses = program.validate(cfg, trainer, task, epoch_itr, subsets)
@@ -103,7 +104,7 @@ def train_step(original, trainer, samples, raise_oom=False):
         raise UsageError(one_line(error)) from None
     if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
         last = trainer.cfg.optimization.max_update
-        process.current_run.first_updates.report(trainer.get_num_updates(), last)
+        current_run.first_updates.report(trainer.get_num_updates(), last)
     return output
 
 
@@ -112,14 +113,14 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
 
     Saves and ends the process if that was requested, and returns freed memory from time to time.
     """
-    process.current_run.was_trained = True
+    current_run.was_trained = True
     update = trainer.get_num_updates()
-    if process.current_run.keeps_freed_memory and update % RETURN_INTERVAL == 0:
+    if current_run.keeps_freed_memory and update % RETURN_INTERVAL == 0:
         return_freed_memory()
     losses_and_end = [None], False  # the losses of a validation, and whether the run is to end
-    has_new_update = process.current_run.validated_at != update  # fp16 skips some
+    has_new_update = current_run.validated_at != update  # fp16 skips some
     if has_new_update or end_of_epoch:
-        process.current_run.validated_at = update
+        current_run.validated_at = update
         try:
             losses_and_end = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         except stopping.StopRequested:

@@ -6,8 +6,8 @@ import sys
 
 from ..base.errors import UsageError, one_line
 from ..base.running import SHOW_TRACEBACK
-from ..base.standard_streams import print_error, show_anything
-from . import process
+from ..base.standard_streams import accept_any_text, print_error
+from .run_state import current_run
 
 
 class Reporter:
@@ -23,7 +23,7 @@ class Reporter:
     def install(self):
         """Makes this the exception hook; for commands, never for a program that imports us."""
         sys.excepthook = self
-        show_anything()
+        accept_any_text()
         logging.raiseExceptions = False  # training continues when nobody reads its log any longer
         os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself, with a stack trace
 
@@ -37,7 +37,7 @@ class Reporter:
     def line(self, error):
         """The line that reports an error; None if its stack trace is to be shown."""
         line = one_line(error)
-        if line is not None or process.current_run.was_trained or not isinstance(error, Exception):
+        if line is not None or current_run.was_trained or not isinstance(error, Exception):
             return line
         text = " ".join(str(error).split())[:500]
         if text in ("", "None"):  # the latter where fairseq looks up what was not given

@@ -14,10 +14,10 @@ from ..base.typed_values import short_repr, typed
 from ..checkpoints.building import updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
-    OTHER_OPTIONS,
+    OPTIONS_FIXED_ON_RESUME,
+    check_configuration,
     check_vocabulary,
     checked_weights,
-    compare_configurations,
 )
 from ..checkpoints.schema import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
@@ -54,13 +54,13 @@ def check_run(state, trainer, path, starts_anew):
     check_vocabulary(state, trainer.task.source_dictionary, path)
     run_state = trainer.task.state.state_dict
     if starts_anew:
-        compare_configurations(saved, model.cfg, ENCODER_OPTIONS, path)
+        check_configuration(saved, model.cfg, ENCODER_OPTIONS, path)
         remove_other_heads(state, saved, model.cfg, run_state)
         # The rest, such as labels, is of another task.
         state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
         fit_parts(state["model"], model_weights)
     else:
-        compare_configurations(saved, model.cfg, ENCODER_OPTIONS + OTHER_OPTIONS, path)
+        check_configuration(saved, model.cfg, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, path)
         report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
         check_task_state(state["task_state"], run_state, path)
@@ -147,7 +147,7 @@ def plain_value(value):
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
-def check_moments(optimizer, update, is_own_model, path):
+def check_moments(optimizer, update, all_weights_have_moments, path):
     """Refuses a wrong state of an Adam.
 
     PyTorch would compute with it nevertheless, or fail after an update.
@@ -155,7 +155,7 @@ def check_moments(optimizer, update, is_own_model, path):
     Args:
         optimizer: of PyTorch, which has loaded its state
         update: how many the run has made
-        is_own_model: whether every weight takes part in training, and so has moments
+        all_weights_have_moments: whether every weight takes part in training
     """
     name = type(optimizer).__name__
     if "Adam" not in name or name == "Adamax":  # which has other moments
@@ -163,7 +163,7 @@ def check_moments(optimizer, update, is_own_model, path):
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     states = [(weight, optimizer.state.get(weight) or {}) for weight in weights]
     for number, (weight, state) in enumerate(states):
-        if not state and not is_own_model:
+        if not state and not all_weights_have_moments:
             continue
         problem = problem_of_moments(weight, state)
         if problem:
@@ -172,7 +172,7 @@ def check_moments(optimizer, update, is_own_model, path):
                 "checkpoint, or add --reset-optimizer"
             )
     steps = {float(state["step"]) for _, state in states if state}
-    if is_own_model and steps != {update}:
+    if all_weights_have_moments and steps != {update}:
         found = ", ".join(f"{step:g}" for step in sorted(steps))
         raise UsageError(
             f"{path}: the optimizer has made {found} steps with its weights, the run {update:,} "
@@ -230,7 +230,7 @@ def check_components(state, trainer, path):
             )
 
 
-def same_in_all_processes(update, save_dir):
+def check_same_update(update, save_dir):
     """The update that all processes resume from.
 
     Raises UsageError: they resume from different ones. A process that does not find the checkpoint

@@ -16,8 +16,9 @@ from ..checkpoints.reading import read_file
 from ..checkpoints.sections import sanitized_for_fairseq
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
-from . import process, resume_checks, save_folder
-from .loading import explained
+from . import resume_checks, save_folder
+from .loading import fairseq_errors_as_usage_error
+from .run_state import current_run, patience
 
 CANNOT_RESUME = "the run cannot resume from it"
 
@@ -36,10 +37,10 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
         return original(cfg, trainer, **kwargs)
 
     def load(path):
-        process.current_run.candidate = path
+        current_run.candidate_path = path
         # Forgets the best loss of a checkpoint that was refused.
         vars(checkpoint_utils.save_checkpoint).clear()
-        with explained(path, CANNOT_RESUME):
+        with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
             return original(cfg, trainer, **kwargs)
 
     finetune_from_model = cfg.finetune_from_model
@@ -50,14 +51,14 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     except UsageError as error:
         raise UsageError(f"{error}{save_folder.advice_on_others(cfg.save_dir, suffix)}") from None
     finally:
-        process.current_run.candidate = None
+        current_run.candidate_path = None
         cfg.finetune_from_model = finetune_from_model
-    process.current_run.resumed_from = resumed_from
-    process.current_run.refused = refused
+    current_run.resumed_from = resumed_from
+    current_run.refused = refused
     extra_state, _ = loaded
     has_best_loss = extra_state["val_loss"] == extra_state.get("best")
-    is_best = process.current_run.was_validated and has_best_loss
-    if process.current_run.lock and is_best and process.current_run.resumed_from == last:
+    is_best = current_run.resumed_checkpoint_was_validated and has_best_loss
+    if current_run.lock and is_best and current_run.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
     return loaded
 
@@ -67,30 +68,30 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 
     The place in the data is restored later.
     """
-    path = process.current_run.candidate or filename
+    path = current_run.candidate_path or filename
     cfg = trainer.cfg.checkpoint
     last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
     is_default = cfg.restore_file == LAST_CHECKPOINT and path == last
-    is_new_run = is_default and process.current_run.candidate is None
+    is_new_run = is_default and current_run.candidate_path is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
-    with explained(path, CANNOT_RESUME):
+    with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
         state = sanitized_for_fairseq(read_file(path), path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
-        if process.current_run.candidate:
+        if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(state, updates.get(path), path)
         # Only now, as a refused checkpoint must not take memory.
-        process.current_run.states_to_read[path] = state
+        current_run.states_to_read[path] = state
         extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
         if update:  # before the first update, there are no moments
             is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__
             resume_checks.check_moments(trainer.optimizer.optimizer, update, is_own, path)
-    process.current_run.resumed_from = path
+    current_run.resumed_from = path
     has_loss = extra_state.get("val_loss") is not None
-    process.current_run.was_validated = has_loss and not reset_optimizer
-    process.patience.restore(None if reset_optimizer else extra_state.get("early_stopping"))
+    current_run.resumed_checkpoint_was_validated = has_loss and not reset_optimizer
+    patience.restore(None if reset_optimizer else extra_state.get("early_stopping"))
     extra_state["train_iterator"]["path"] = path  # for errors about the position
     return extra_state
 
@@ -100,13 +101,13 @@ def set_aside_unused(cfg, suffix, update):
 
     To be called when all processes have read the one that they resume from.
     """
-    if process.current_run.resumed_from is None:
+    if current_run.resumed_from is None:
         return
-    save_folder.set_aside_refused(process.current_run.refused, process.current_run.resumed_from)
-    is_interval = process.current_run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
+    save_folder.set_aside_refused(current_run.refused, current_run.resumed_from)
+    is_interval = current_run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
     if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
         last = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
-        writing.copy(process.current_run.resumed_from, last)
+        writing.copy(current_run.resumed_from, last)
     save_folder.set_aside_later(cfg.save_dir, suffix, update)
-    process.current_run.resumed_from = None
+    current_run.resumed_from = None

@@ -20,7 +20,7 @@ from ..fairseq_api import PathManager
 logger = logging.getLogger(__name__)
 
 
-def check_start(option, path):
+def check_starting_file(option, path):
     """Refuses a starting point that is not a file; fairseq would train from scratch."""
     if PathManager.isfile(path):
         return
@@ -129,7 +129,7 @@ def set_aside_later(save_dir, suffix, update):
             )
 
 
-def where_to_go_on(cfg):
+def resume_advice(cfg):
     """Which checkpoint the same command resumes from, as the end of an error message.
 
     `cfg` are fairseq's options of checkpoints.

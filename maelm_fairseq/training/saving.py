@@ -14,7 +14,8 @@ from ..base.option_fields import option
 from ..checkpoints import writing
 from ..fairseq_api import PathManager
 from ..model import MaeLmModel
-from . import process, save_folder
+from . import save_folder
+from .run_state import current_run, patience
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +30,19 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights", update, cfg)
     if not cfg.no_last_checkpoints:
-        process.current_run.saving_last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+        current_run.last_checkpoint_being_saved = last_checkpoint(
+            cfg.save_dir, trainer.checkpoint_suffix
+        )
     before = all_checkpoints(cfg.save_dir)
     try:
         saved = original(cfg, trainer, epoch_itr, val_loss)
     except OSError as error:
         raise UsageError(
             f"the checkpoint of update {update:,} cannot be written ({error.strerror}); "
-            f"{save_folder.where_to_go_on(cfg)}: make room, and run it again"
+            f"{save_folder.resume_advice(cfg)}: make room, and run it again"
         ) from None
     finally:
-        process.current_run.saving_last = None
+        current_run.last_checkpoint_being_saved = None
     if trainer.should_save_checkpoint_on_current_rank:
         log_removed(cfg, before - all_checkpoints(cfg.save_dir))
     return saved
@@ -65,12 +68,15 @@ def torch_persistent_save(original, state, filename, async_write=False):
     # Nothing resumes from crash.pt, and if the disk is full, writing it would hide the crash.
     if os.path.basename(filename) == "crash.pt":
         return
-    seen = process.patience.saved()
+    seen = patience.saved()
     if seen:
         state["extra_state"]["early_stopping"] = seen
-    writing.save_state(state, process.current_run.saving_last or filename)
-    if process.current_run.saving_last and filename != process.current_run.saving_last:
-        writing.copy(process.current_run.saving_last, filename)
+    writing.save_state(state, current_run.last_checkpoint_being_saved or filename)
+    if (
+        current_run.last_checkpoint_being_saved
+        and filename != current_run.last_checkpoint_being_saved
+    ):
+        writing.copy(current_run.last_checkpoint_being_saved, filename)
 
 
 class AtomicPathManager(PathManager):
@@ -78,7 +84,7 @@ class AtomicPathManager(PathManager):
 
     @staticmethod
     def copy(src_path, dst_path, overwrite=False):
-        if dst_path != process.current_run.saving_last:  # which was written first
+        if dst_path != current_run.last_checkpoint_being_saved:  # which was written first
             writing.copy(src_path, dst_path)
         return True
 
@@ -92,6 +98,6 @@ def not_finite(subject, update, cfg):
         cfg: fairseq's options of checkpoints
     """
     return UsageError(
-        f"the {subject} are not finite after update {update:,}; {save_folder.where_to_go_on(cfg)}; "
+        f"the {subject} are not finite after update {update:,}; {save_folder.resume_advice(cfg)}; "
         "a lower --lr, a longer --warmup-updates or a --clip-norm may help"
     )

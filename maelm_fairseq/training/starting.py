@@ -11,9 +11,10 @@ from ..base.errors import UsageError
 from ..base.signals import STOPPED
 from ..checkpoints.sections import is_of_our_model
 from ..fairseq_api import checkpoint_utils, distributed_utils, progress_bar
-from . import option_checks, process, save_folder, stopping
+from . import option_checks, save_folder, stopping
 from .memory import keep_freed_memory, limit_caches
 from .reporting import reporter
+from .run_state import current_run, patience, save_folders
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def add_defaults(original, cfg):
         if is_master:
             warn_of_spinning_threads()
         limit_caches()
-        process.current_run.keeps_freed_memory = keep_freed_memory()
+        current_run.keeps_freed_memory = keep_freed_memory()
     # Otherwise one process sends the others pickled objects.
     cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
     check_starting_point(cfg.checkpoint)
@@ -76,7 +77,8 @@ def forget_earlier_run():
 
     There is one in a sweep of Hydra.
     """
-    process.reset_run()
+    current_run.reset()
+    patience.restore(None)
     vars(checkpoint_utils.save_checkpoint).clear()
     writers = getattr(progress_bar, "_tensorboard_writers", None) or {}
     for writer in writers.values():
@@ -104,13 +106,13 @@ def check_starting_point(cfg):
         cfg: fairseq's options of checkpoints
     """
     if getattr(cfg, "continue_once", None):
-        save_folder.check_start("--continue-once", cfg.continue_once)
+        save_folder.check_starting_file("--continue-once", cfg.continue_once)
     if cfg.restore_file != LAST_CHECKPOINT:
-        save_folder.check_start("--restore-file", cfg.restore_file)
+        save_folder.check_starting_file("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model:
         save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
         if not os.path.lexists(last_checkpoint(cfg.save_dir, cfg.checkpoint_suffix)):
-            save_folder.check_start("--finetune-from-model", cfg.finetune_from_model)
+            save_folder.check_starting_file("--finetune-from-model", cfg.finetune_from_model)
 
 
 def take_save_folder(save_dir):
@@ -118,11 +120,11 @@ def take_save_folder(save_dir):
 
     To be called in the process that saves.
     """
-    process.current_run.lock = save_folder.lock(save_dir)
+    current_run.lock = save_folder.lock(save_dir)
     folder = os.path.realpath(save_dir)
-    if folder in process.save_folders:
+    if folder in save_folders:
         raise UsageError(
             f"--save-dir {save_dir}: an earlier job of this sweep uses it; "
             "give each job its own folder"
         )
-    process.save_folders.add(folder)
+    save_folders.add(folder)

@@ -21,7 +21,7 @@ from typing import Optional
 import torch
 
 from .. import distributed
-from ..base.signals import SIGNALS, STOPPED
+from ..base.signals import SIGNALS, STOPPED, handle_unless_ignored
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,7 @@ def handle_signals(announce, pass_on=False):
     stop_state.pid = os.getpid()
     stop_state.announces = announce
     stop_state.passes_on = pass_on
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _note)
+    handle_unless_ignored(_note)
 
 
 def _ignore():
@@ -121,7 +119,7 @@ def _end_with(parent):
     os._exit(0)
 
 
-def listen(task):
+def share_stop_requests(task):
     """Makes a task tell all processes that one of them was asked to stop.
 
     Its steps add this to their logging outputs, from which `reduce_metrics` learns it. A validation
@@ -152,7 +150,7 @@ def listen(task):
 
 
 def without_request(log):
-    """A logging output without what `listen` has added to it."""
+    """A logging output without what `share_stop_requests` has added to it."""
     return {key: value for key, value in log.items() if key != STOP_LOG_KEY}
 
 

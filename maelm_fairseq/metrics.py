@@ -8,6 +8,7 @@ the extra `finetune`.
 import itertools
 import math
 import warnings
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -44,12 +45,19 @@ def correlation(name):
     return compute
 
 
-METRIC_FUNCTIONS = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "matthews": matthews,
-    "pearson": correlation("pearsonr"),
-    "spearman": correlation("spearmanr"),
+class Metric(NamedTuple):
+    compute: Callable  # of (targets, predicted), (n,) each: indices of classes, or values
+    unit: str = ""
+    is_of_values: bool = False  # not of classes
+    needs_two_classes: bool = False
+
+
+METRICS = {
+    "accuracy": Metric(accuracy, "%"),
+    "f1": Metric(f1, "%", needs_two_classes=True),
+    "matthews": Metric(matthews),
+    "pearson": Metric(correlation("pearsonr"), is_of_values=True),
+    "spearman": Metric(correlation("spearmanr"), is_of_values=True),
 }
 
 
@@ -61,10 +69,10 @@ def argmax_or_value(predictions):
 
 
 def compute_scores(names, targets, predicted):
-    """Some of METRIC_FUNCTIONS of n predictions: {name: percent}; nan if n is 0."""
+    """Some of METRICS of n predictions: {name: percent}; nan if n is 0."""
     if not len(targets):
         return dict.fromkeys(names, math.nan)
-    return {name: 100 * METRIC_FUNCTIONS[name](targets, predicted) for name in names}
+    return {name: 100 * METRICS[name].compute(targets, predicted) for name in names}
 
 
 BILOU = {"L-": "E-", "U-": "S-"}  # prefixes that have another name in seqeval

@@ -15,19 +15,21 @@ class RunState:
     was_trained: bool = False  # whether it has made an update
     # Checkpoints that were read and checked, and that fairseq is about to read, by their paths.
     states_to_read: Dict[str, dict] = field(default_factory=dict)
-    candidate: Optional[str] = None  # the checkpoint from which it is trying to resume: a path
-    # The path of a checkpoint, until files in its folder have been renamed or copied.
+    candidate_path: Optional[str] = None  # of the checkpoint from which it is trying to resume
+    # The path of the checkpoint that was resumed from; None again after `set_aside_unused`.
     resumed_from: Optional[str] = None
     refused: Dict[str, Exception] = field(default_factory=dict)  # by the paths of newer checkpoints
-    was_validated: bool = False  # whether the checkpoint that it resumes from was
+    resumed_checkpoint_was_validated: bool = False
     # The last update at which fairseq was asked to validate and save.
     validated_at: Optional[int] = None
-    saving_last: Optional[str] = None  # the path of the last checkpoint, while it is saved
+    last_checkpoint_being_saved: Optional[str] = None  # its path
     first_updates: FirstUpdates = field(default_factory=FirstUpdates)
 
-
-current_run = RunState()
-save_folders = set()  # of all runs of this process
+    def reset(self):
+        """Forgets the earlier run of this process, and opens its save folder to others."""
+        if self.lock:
+            self.lock.close()
+        self.__init__()
 
 
 class Patience:
@@ -36,7 +38,11 @@ class Patience:
     fairseq keeps it in attributes of its function `should_stop_early`, and saves it nowhere.
     """
 
-    def __init__(self, should_stop_early):
+    def __init__(self):
+        self._seen = {}
+
+    def attach(self, should_stop_early):
+        """Has `saved` and `restore` work on fairseq's function."""
         self._seen = vars(should_stop_early)
 
     def saved(self):
@@ -49,13 +55,6 @@ class Patience:
         self._seen.update(saved or {})
 
 
-patience = None  # the `Patience`, in a training command
-
-
-def reset_run():
-    """Forgets the earlier run of this process, and opens its save folder to others."""
-    global current_run
-    if current_run.lock:
-        current_run.lock.close()
-    current_run = RunState()
-    patience.restore(None)
+current_run = RunState()
+patience = Patience()
+save_folders = set()  # of all runs of this process
