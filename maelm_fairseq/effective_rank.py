@@ -53,7 +53,7 @@ def parse_args():
         type=within(1),
         default=1_000_000,
         metavar="N",
-        help="at least so many (default: %(default)s)",
+        help="tokens of text to measure on, at least (default: %(default)s)",
     )
     add(
         "--tau",

@@ -2,7 +2,7 @@
 
 It has post-LN layers, learned positions and a relative position bias.
 
-Letters in shapes: B sequences, T positions, Q positions that are computed (the last of the T),
+Letters in shapes: B sequences, T positions, Q positions with an output (the last of the T),
 M masks that enter before a later layer, C width, H heads.
 """
 

@@ -153,8 +153,8 @@ class MaskedBatch(NamedTuple):
         Args:
             target: (B, K)
             share: from 0 to 1
-            fraction: in [0, 1), drawn uniformly; added before counts are rounded down, so that the
-                expectation of the share is exact
+            fraction: in [0, 1), drawn uniformly by the caller. Counts are rounded down after it
+                is added, so that on average, the share is exact
         Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of
             different counts need
         """
@@ -163,9 +163,10 @@ class MaskedBatch(NamedTuple):
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
         def split(values, padding):
-            """The columns with visible masks, and those with others; `padding` at the rest.
+            """Splits columns into those with visible masks and those with other masks.
 
-            From `fewest` to `highest`, a column has masks of both kinds, and is in both.
+            Between `fewest` and `highest`, a column has visible masks in some rows and other masks
+            in the rest: it is in both results, each with `padding` in the rows of the other.
             """
             visible = values.masked_fill(~is_visible, padding)[:, :highest]
             others = values.masked_fill(is_visible, padding)[:, fewest:]

@@ -54,7 +54,7 @@ class MaeLmTaskConfig(MaskSettings, PrecisionConfig):
     encoder_mask_fade_updates: int = setting(
         0,
         "begin as an MLM: the share of the masked positions that the encoder sees as [MASK] "
-        "falls linearly from 1 to --encoder-mask-fraction over the first so many updates, "
+        "falls linearly from 1 to --encoder-mask-fraction over this many updates at first, "
         "say a sixth of all; 0 for never",
         minimum=0,
     )

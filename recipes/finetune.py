@@ -100,8 +100,8 @@ def report_end(curves, result, epochs):
     """
     if max(map(len, curves)) < MIN_VALIDATIONS:
         print(
-            f"whether training was finished cannot be seen from fewer than {MIN_VALIDATIONS} "
-            f"validations; compare with more --epochs than {epochs}"
+            f"too few validations, under {MIN_VALIDATIONS}, to tell whether the score was still "
+            f"rising; try more --epochs than {epochs}"
         )
     rise = late_rise(curves, result.error)
     if rise is not None:
@@ -184,7 +184,7 @@ def results_of_split(runs, settings, split, best, records, task, predictions):
 
 
 def with_baselines(runs, results, predictions, limit):
-    """The results of the encoder beside those of a bag of words on files of sentences.
+    """Trains a bag of words on the same files, and puts its results beside the encoder's.
 
     Args:
         results, predictions: of the encoder; see `BagOfWordsRun.compare`

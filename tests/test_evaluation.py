@@ -100,7 +100,7 @@ def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):
         return write(tmp_path / str(size), header, train=grouped[:-2], dev=grouped[-2:])
 
     assert sorted(np.bincount(read_probe_task(groups_of(5)).folds)) == [10, 10, 10, 15, 15]
-    message = "0 usable examples of 60, .* same value in a column pair count as one"
+    message = "0 usable examples of 60, .* same value in a column `pair` count as one"
     refuses(message, read_probe_task, groups_of(13))
 
 

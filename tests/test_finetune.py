@@ -340,7 +340,7 @@ def test_a_score_that_still_rises_is_pointed_out():
 def test_what_too_few_validations_do_not_show_is_said(capsys):
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_end([[1, 90]], result, epochs=2)
-    assert "cannot be seen from fewer than 4 validations" in capsys.readouterr().out
+    assert "too few validations, under 4, to tell" in capsys.readouterr().out
     finetune.report_end([[1, 30, 60, 90]], result, epochs=4)
     assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
     finetune.report_end([[90, 90, 90, 90]], result, epochs=4)

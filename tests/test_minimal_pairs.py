@@ -103,7 +103,7 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
         refuses(fault, decide, model, pairs)
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))
-    refuses("blimp: the model's bits are no numbers", decide, model, pairs)
+    refuses("blimp: the model's bits are NaN or infinite", decide, model, pairs)
 
 
 def test_terms_have_shares_of_their_own_followed_by_their_paradigms():

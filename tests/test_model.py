@@ -286,7 +286,7 @@ def left_out(batch):
 
 
 def ordinary_context(batch):
-    """Positions that are seen and not predicted, of tokens that are no special symbols."""
+    """Positions that are seen and not predicted, of tokens that are not special symbols."""
     return ~batch.predicted & (batch.seen > 3)
 
 

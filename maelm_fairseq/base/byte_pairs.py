@@ -196,15 +196,16 @@ def check_byte_level(path, model_type, file, alphabet):
     split = file["pre_tokenizer"] or {}
     if model_type != "BPE" or split.get("type") != "ByteLevel":
         raise UsageError(
-            f"{path}: found {model_type} of characters, expected byte-level BPE, as of "
-            "roberta-base; if it was made from a SentencePiece model, as of xlm-roberta-base, put "
-            f"that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, as of BERT, cannot be used: "
+            f"{path}: found {model_type} of characters, expected byte-level BPE, like "
+            "roberta-base's; if it was made from a SentencePiece model, like xlm-roberta-base's, "
+            "put "
+            f"that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, like BERT's, cannot be used: "
             "take another model"
         )
     found = fault_of(file["model"], split, alphabet)
     if found:
         raise UsageError(
-            f"{path}: found {found}, expected byte-level BPE as of roberta-base; take another "
+            f"{path}: found {found}, expected byte-level BPE, like roberta-base's; take another "
             "vocabulary"
         )
 

@@ -30,7 +30,7 @@ def install(extra):
 
 
 def one_line(error):
-    """What the user is told of an error, if it is one of the input, the system or the installation.
+    """The line for the user about an error of the input, of the system or of the installation.
 
     Returns: the line; None for any other error
     """

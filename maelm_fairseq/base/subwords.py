@@ -27,8 +27,7 @@ class Subwords(ABC):
         file_name: what the file is called in a folder of data
         symbols: of all tokens, in order, with `<mask>`: list of str
         mask_id: the token of `<mask>`
-        trims_offsets: whether the offsets of tokens in a text leave out the spaces around them, in
-            an export
+        trims_offsets: whether the exported tokenizer's offsets leave out the spaces around a token
     """
 
     trims_offsets = True

@@ -1,6 +1,7 @@
 """Values that were read from a file, checked against a type, such as a dataclass."""
 
 import dataclasses
+import enum
 import functools
 import typing
 
@@ -16,8 +17,8 @@ def typed(expected_type, value, where):
 
     Args:
         expected_type: int, float, str, bool, dict, list; a dataclass, for an object whose unknown
-            fields are ignored; a Literal of texts; List, Dict with texts as keys, Tuple, or
-            Optional of these; numbers Annotated by a `ranges.Range`
+            fields are ignored; an Enum of texts, for one of its texts; List, Dict with texts as
+            keys, Tuple, or Optional of these; numbers Annotated by a `ranges.Range`
         value: what was read
         where: for the message: the file, and the place in it
     Raises UsageError: `WHERE: found WHAT, expected WHAT`
@@ -41,11 +42,12 @@ def typed(expected_type, value, where):
         }
     if dataclasses.is_dataclass(expected_type) and isinstance(value, dict):
         return typed_fields(expected_type, value, where)
-    if origin is typing.Literal:
-        if value in arguments:
+    if isinstance(expected_type, enum.EnumMeta):
+        choices = [choice.value for choice in expected_type]
+        if value in choices:
             return value
         raise UsageError(
-            f"{where}: found {short_repr(value)}, expected one of {', '.join(arguments)}"
+            f"{where}: found {short_repr(value)}, expected one of {', '.join(choices)}"
         )
     if type(value) is expected_type or expected_type is typing.Any:
         return value

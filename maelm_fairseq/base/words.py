@@ -18,9 +18,9 @@ BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, t
 WITHOUT_SPACES = regex.compile(r"(?!\p{M})[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
 # A byte, as SentencePiece spells it in characters that it does not know.
 BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
-# What completes a character that is cut off, by its number of bytes in UTF-8. Where characters of
-# several scripts have the same first byte, the result is one of a script with spaces, or a symbol
-# such as an emoji.
+# Bytes that complete a character of which only the first byte is known, by its length in UTF-8.
+# Several scripts may share a first byte: these bytes then give a character of a script that has
+# spaces, or a symbol such as an emoji.
 FOLLOWING_BYTES = {1: b"", 2: b"\x81", 3: b"\xa4\x81", 4: b"\x9f\x81\x81"}
 
 

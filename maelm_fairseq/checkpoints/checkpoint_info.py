@@ -50,7 +50,7 @@ class CheckpointInfo:
     valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
     train_file_sha256: Optional[str] = None  # of fine-tuning: that of its labelled file
-    # The name of the folder from which an encoder was imported that has not been trained since.
+    # For an encoder that was imported and has not been trained since: the folder that it came from.
     imported_from: Optional[str] = None
     imported_head: bool = True  # whether that encoder had the head of pretraining
 

@@ -15,7 +15,8 @@ MAX_CLASSES = 10  # where there are more, they have too few examples
 def has_few_shot(task):
     """Whether a task has few-shot probes.
 
-    It has none with too many classes, nor where more than two texts belong together.
+    A task with more than MAX_CLASSES classes has none, nor has one with groups of more than two
+    examples.
     """
     if len(task.labels or []) > MAX_CLASSES:
         return False
@@ -73,7 +74,7 @@ def score_few_shot(task, repeats, predict):
 
 
 def score_few_shot_probes(layers, task, repeats):
-    """The scores of probes of layers (L + 1, N, C), as of `score_few_shot`.
+    """As `score_few_shot`, for probes of layers (L + 1, N, C).
 
     The few examples also select the strength of regularisation and the layer.
     """

@@ -38,7 +38,7 @@ def bits_per_token(model, lines, positions):
 
 
 def cut(model, line, max_tokens):
-    """The beginning of a line that has at most so many tokens."""
+    """The beginning of a line, at most `max_tokens` tokens of it."""
     _, offsets = model.tokenizer.spans(line)
     if len(offsets) <= max_tokens:
         return line

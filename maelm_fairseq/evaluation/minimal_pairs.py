@@ -31,7 +31,7 @@ def decide(model, pairs):
             raise UsageError(f"{location}: {fault}; change it or leave the pair out")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
-        fault = "the model's bits are no numbers: its training diverged"
+        fault = "the model's bits are NaN or infinite: its training diverged"
         raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
     return decide_by_bits(*bits)
 

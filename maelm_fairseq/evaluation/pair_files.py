@@ -28,7 +28,7 @@ class Pairs:
     locations: list  # N strings: FILE, line NUMBER
     good: list  # N strings
     bad: list  # N strings
-    groups: np.ndarray  # (N,) strings; "" without groups
+    groups: np.ndarray  # (N,) strings; empty if the file has no groups
 
 
 @dataclass

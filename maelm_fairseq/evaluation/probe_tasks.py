@@ -114,12 +114,17 @@ def read_probe_task(folder, regression=False):
     for table in tables:
         rows += len(table.examples) + sum(map(len, table.skipped.values()))
     groups = {group for _, _, group in examples}
+    if labels is None:
+        expected = f"{MIN_CLASS_SIZE} or more, with different values"
+    else:
+        expected = (
+            f"two classes of {MIN_CLASS_SIZE} or more (for numbers to predict, name the task in "
+            "--regression)"
+        )
     if len(groups) < MIN_CLASS_SIZE or len(np.unique(targets)) < 2:
         raise UsageError(
-            f"{folder}: {len(examples)} usable examples of {rows}, expected two classes of "
-            f"{MIN_CLASS_SIZE} or more, or {MIN_CLASS_SIZE} different texts whose values "
-            "differ, where texts with the same value in a column pair count as one; add examples, "
-            "or name the task in --regression if its labels are numbers"
+            f"{folder}: {len(examples)} usable examples of {rows}, expected {expected}; examples "
+            "with the same value in a column `pair` count as one; add examples"
         )
     if labels is None:
         # Predictions are float32: in other units, there may seem to be no correlation.

@@ -59,7 +59,7 @@ class Report:
         Models that lack a task are left out.
         """
         chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
-        chosen = pd.concat([chosen, self.beside(feature)])
+        chosen = pd.concat([chosen, self.baselines_for(feature)])
         rows = [*self.records, *self.baselines]
         frame = chosen.pivot(index="model", columns="task", values="value").reindex(rows)
         frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()
@@ -67,10 +67,11 @@ class Report:
         frame["mean"] = frame[averaged].mean(axis=1)
         return frame
 
-    def beside(self, feature):
+    def baselines_for(self, feature):
         """The rows of baselines to compare a feature with.
 
-        Those with as few examples as a few-shot feature where there are such, else those with all.
+        For a few-shot feature, these are the baselines that were trained on as few examples, or on
+        all examples where there are no such baselines.
         """
         table = self.without_encoder
         few = table[table.feature == feature]
@@ -87,7 +88,7 @@ class Report:
         chosen = chosen[chosen.layer.map(lambda layer: isinstance(layer, int))]
         frame = chosen.pivot_table(index="model", columns="layer", values="value")
         frame = frame.reindex(list(self.records))
-        beside = self.beside(feature)
+        beside = self.baselines_for(feature)
         for name in self.baselines:
             rows = beside[(beside.model == name) & beside.task.isin(self.averaged)]
             frame.loc[name] = rows.value.mean()

@@ -79,7 +79,7 @@ def defaults(hyperparameters, epochs, width):
 def small_encoder_defaults(hyperparameters, width):
     """The `Defaults` for an encoder of less than BASE_WIDTH on files that are not very large.
 
-    Small encoders need few batch sizes, many epochs. Arguments as for `defaults`.
+    For small encoders, a search tries one batch size, and more epochs. Arguments as for `defaults`.
     """
     lr = for_width(hyperparameters.lr, width)
     hyperparameters = hyperparameters._replace(lr=lr, epochs=SMALL_EPOCHS)

@@ -107,7 +107,7 @@ class TaggingTask(LabelledTask):
         )
 
     def summary_of(self, sentences, parts):
-        """What the log says about sentences, which became so many sequences of tokens."""
+        """What the log says about sentences and the number of sequences that they became."""
         words = sum(len(sentence.words) for sentence in sentences)
         summary = f"{len(sentences):,} sentences of {words:,} words"
         more_parts = parts - len(sentences)

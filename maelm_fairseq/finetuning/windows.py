@@ -58,7 +58,7 @@ class Window(NamedTuple):
 
 
 class WindowSizes:
-    """How a model with so many positions reads questions and their contexts.
+    """How a model with `positions` positions reads questions and their contexts.
 
     Raises UsageError: it has too few positions
     """

@@ -30,7 +30,8 @@ class ExportKind:
     usage_of_labels: str = ""  # code that is added to `usage` if the labels have names
     # Our classes of heads; none where the head, if there is one, is that of pretraining.
     head_classes: Tuple[type, ...] = ()
-    # The modules of the head, {native name: exported name}; {} is our name of the head.
+    # The modules of the head, {native name: exported name}. In a native name, {} stands for the
+    # name of the head.
     head_modules: Dict[str, str] = field(default_factory=dict)
     has_labels: bool = False  # config.json names the outputs of the head
     may_be_regression: bool = False  # a single output is a score
@@ -53,7 +54,7 @@ ENCODER = ExportKind(
     usage="features = model(**inputs).last_hidden_state  "
     "# (1, tokens, width); a pooler_output is untrained",
     limits="It is an encoder only: it fills no masks, and has to be fine-tuned before you "
-    "compare sentences by its vectors. sentence-transformers loads it, too: one vector a text, "
+    "compare sentences by its vectors. sentence-transformers loads it, too: one vector per text, "
     "the mean over its tokens.",
     gives_features=True,
 )

@@ -98,7 +98,7 @@ class TextModel:
 
 
 def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
-    """Tokens as int64; refuses what is no tensor of tokens of a vocabulary of this size."""
+    """Tokens as int64; refuses anything but a tensor of tokens of a vocabulary of this size."""
     is_tensor = isinstance(tokens, torch.Tensor)
     if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in dimensions:
         shapes = " or ".join("(T,)" if count == 1 else "(B, T)" for count in dimensions)
@@ -115,7 +115,7 @@ def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
 
 
 def lengths_of(rows, pad):
-    """Tokens (B, T) -> how many of each row are no padding, (B,).
+    """Tokens (B, T) -> how many of each row are not padding, (B,).
 
     Padding anywhere but at the end is refused: it would silently shift positions and features.
     """

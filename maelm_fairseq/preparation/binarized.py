@@ -27,7 +27,10 @@ def is_encoded(folder, split):
 
 
 def token_dtype(symbols):
-    """The type of a token in .bin: fairseq's for as many symbols, without a last `<mask>`."""
+    """The type of a token in .bin: the one that fairseq takes for a dictionary of this size.
+
+    `symbols` does not count a `<mask>` at the end.
+    """
     return np.uint16 if symbols <= 65500 else np.uint32
 
 

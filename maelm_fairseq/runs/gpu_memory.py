@@ -67,7 +67,7 @@ def bytes_needed(model, task, vocabulary, batch):
 
 
 def needed_at_most(cfg, vocabulary, batch):
-    """`bytes_needed` of fairseq's configuration, in the updates that need most of it.
+    """`bytes_needed` for fairseq's configuration, in the updates that need the most memory.
 
     If masks fade, the encoder sees all of them at first.
     """

@@ -101,12 +101,12 @@ def count_gpus():
 
 
 def take_gpus(count):
-    """Has this process see only so many GPUs; refuses a number that PyTorch does not see then."""
+    """Limits this process to `count` GPUs; refuses more than PyTorch sees."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
     # Without a GPU, fairseq trains on the CPU; on several machines, it uses all GPUs.
     if count != count_gpus():
-        origin = "" if visible is None else f" of CUDA_VISIBLE_DEVICES={visible}"
+        origin = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
         raise UsageError(
-            f"--gpus {count}: PyTorch sees {count_gpus()} here{origin}; --gpus 0 trains on the CPU"
+            f"--gpus {count}: PyTorch sees {count_gpus()} GPUs{origin}; --gpus 0 trains on the CPU"
         )

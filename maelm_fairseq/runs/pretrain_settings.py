@@ -61,14 +61,13 @@ def named_options(fairseq_args):
 
 
 def drop_replaced_groups(cfg, fairseq_args):
-    """Drops settings, in place, that the options of the user replace or take back.
+    """Drops the recipe's settings, in place, that the user's options make pointless.
 
-    These are settings of a kind of optimizer, schedule or criterion of which the user chooses
-    another, and switches.
+    If the user chooses another optimizer, schedule or criterion, these are the settings of the
+    recipe's own; if the user turns a switch off by --no-SWITCH, it is the switch.
 
     Returns:
-        the user's options, without those that take back a switch of the recipe, such as
-        --no-share-decoder-layers
+        the user's options without --no-SWITCH, such as --no-share-decoder-layers
     """
     for name, value in named_options(fairseq_args).items():
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
@@ -148,7 +147,7 @@ def fit_to_devices(cfg, args, fairseq_args):
 
 
 def fitting_batch(cfg, args, fairseq_args, sequences):
-    """The largest batch that fits the GPU and divides so many sequences; None if it is not known.
+    """The largest batch that fits the GPU and divides `sequences`; None if it is not known.
 
     Another process finds it, since this one becomes fairseq-train, with a GPU that nothing has used
     yet.

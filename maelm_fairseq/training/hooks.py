@@ -56,7 +56,7 @@ For each: what fairseq does, what happens here instead or besides, and why. Brac
     fairseq: After each update, it validates and saves if it is time for either.
     Here: It is asked only once an update. If the run is to stop, it saves, and the process ends.
     From time to time, freed memory is returned to the system.
-    Why: fp16 skips some updates, and the one before would be validated and saved again.
+    Why: fp16 skips some updates. After one, fairseq would validate and save the same weights again.
 
 `save_checkpoint` (training)
     fairseq: It writes a checkpoint under several names, such as those of the best and the last one.

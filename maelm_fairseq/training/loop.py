@@ -134,7 +134,7 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, en
 def stop_with_checkpoint(cfg, update):
     """Ends this process, after a request and a checkpoint.
 
-    `cfg` are fairseq's options of checkpoints.
+    `cfg` has fairseq's checkpoint options.
     """
     names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
     begin_anew = [option(name) for name in names if cfg[name]]

@@ -54,7 +54,7 @@ def candidates(cfg, suffix):
     There are none for a new run, and for one that starts from another file.
 
     Args:
-        cfg: fairseq's options of checkpoints
+        cfg: fairseq's checkpoint options
         suffix: of `--checkpoint-suffix`
     Raises UsageError: there are only checkpoints that no run resumes from by itself
     """
@@ -130,9 +130,9 @@ def set_aside_later(save_dir, suffix, update):
 
 
 def resume_advice(cfg):
-    """Which checkpoint the same command resumes from, as the end of an error message.
+    """The end of an error message, which says from which checkpoint the same command resumes.
 
-    `cfg` are fairseq's options of checkpoints.
+    `cfg` has fairseq's checkpoint options.
     """
     paths = resumable_checkpoints(cfg.save_dir, cfg.checkpoint_suffix)
     if not paths:

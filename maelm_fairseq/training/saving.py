@@ -95,7 +95,7 @@ def not_finite(subject, update, cfg):
     Args:
         subject: "weights" or "gradients"
         update: the last one
-        cfg: fairseq's options of checkpoints
+        cfg: fairseq's checkpoint options
     """
     return UsageError(
         f"the {subject} are not finite after update {update:,}; {save_folder.resume_advice(cfg)}; "

@@ -103,7 +103,7 @@ def check_starting_point(cfg):
     """Refuses a starting point that does not exist, or that the run would overwrite.
 
     Args:
-        cfg: fairseq's options of checkpoints
+        cfg: fairseq's checkpoint options
     """
     if getattr(cfg, "continue_once", None):
         save_folder.check_starting_file("--continue-once", cfg.continue_once)
