@@ -17,13 +17,13 @@ COLORS["scratch"] = "0.6"
 MARKERS = dict(zip(COLORS, itertools.cycle("os^DvPX")))  # by the order of the colors
 
 
-def draw_lines(results, name, ylabel, title, panels):
+def draw_lines(results, name, ylabel, subject, panels):
     """Draws means over seeds, with standard deviations or, where there are few, each seed.
 
     Args:
         name: of the picture
         ylabel: label of the y-axis
-        title: says in the caption what is drawn
+        subject: says in the caption what is drawn
         panels: {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}
 
     Returns: Markdown, the picture with its caption
@@ -44,9 +44,9 @@ def draw_lines(results, name, ylabel, title, panels):
     for frames in panels.values():
         seeds += [len(frame) for frame in frames.values()]
     fewest_to_most = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-    caption = f"{title}; means and standard deviations over {fewest_to_most} seeds"
+    caption = f"{subject}; means and standard deviations over {fewest_to_most} seeds"
     if max(seeds) <= FEW_SEEDS:
-        caption = f"{title}; lines are means of {fewest_to_most} seeds, open marks the seeds"
+        caption = f"{subject}; lines are means of {fewest_to_most} seeds, open marks the seeds"
     return f"![{caption}](pictures/{name}.png)\n\n*{caption}.*\n\n"
 
 

@@ -12,9 +12,9 @@ import adapt
 from conftest import documents, error_of, refused, script, text_of
 from huggingface_cases import byte_level_roberta
 from maelm_fairseq import hub
-from test_evaluate import rows_of
-from test_huggingface_tokenizer import text
+from tables import rows_of
 from training import updates
+from vocabularies import text
 
 
 @pytest.fixture(scope="module")

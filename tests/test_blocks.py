@@ -8,8 +8,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
-import torch
-from fairseq.data import data_utils, indexed_dataset
+from fairseq.data import data_utils
 
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
@@ -18,18 +17,8 @@ from maelm_fairseq.data.batching import Batches, EveryItemDataset, batch_ends
 from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
-from test_vocabulary import dictionary as dictionary_of
-
-EOS = 2
-
-
-def write(prefix, lines):
-    """Binarizes lines of token indices, with `</s>` after each."""
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-    for line in lines:
-        builder.add_item(torch.tensor([*line, EOS]))
-    builder.finalize(f"{prefix}.idx")
-    return str(prefix)
+from small_models import EOS, write
+from vocabularies import dictionary as dictionary_of
 
 
 def random_lines(seed, count=80):

@@ -12,7 +12,7 @@ from maelm_fairseq.finetuning.squad import span_of
 from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary, read_vocabulary
-from test_huggingface_tokenizer import vocabulary
+from vocabularies import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Texts as the model normalises them. Their unknown characters have one to four bytes, and are

@@ -36,7 +36,7 @@ from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, write_tokenizer
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary
-from test_huggingface_tokenizer import text
+from vocabularies import text
 
 WORDS = ["cytokine", "kanlo", "gr\u00f6\u00dfe", "kanlo"]
 

@@ -14,13 +14,16 @@ from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
-from test_task import DICTIONARY, SIZES
+from small_models import ONE_LAYER
+from vocabularies import dictionary
+
+DICTIONARY = dictionary("a", "b")
 
 
 def state_of(**sizes):
     """What fairseq would save of a new model, as far as this package reads it."""
     torch.manual_seed(1)
-    cfg = MaeLmConfig(**{**SIZES, **sizes})
+    cfg = MaeLmConfig(**{**ONE_LAYER, **sizes})
     model = MaeLmModel(cfg, DICTIONARY, needs_decoder=True)
     model.register_classification_head("topic", num_classes=3)
     model.register_head("answers", SpanHead(cfg.encoder_embed_dim))
@@ -97,11 +100,11 @@ def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):
     weights = state_of()["model"]
     weights["detection_head.weight"] = torch.ones(2)
     torch.manual_seed(2)
-    encoder = MaeLmModel(MaeLmConfig(**SIZES), DICTIONARY, needs_decoder=False)
+    encoder = MaeLmModel(MaeLmConfig(**ONE_LAYER), DICTIONARY, needs_decoder=False)
     encoder.register_classification_head("topic", num_classes=3)
     encoder.register_classification_head("new", num_classes=4)
     # This head has 3 outputs, and that of the checkpoint has 2.
-    encoder.register_head("answers", torch.nn.Linear(SIZES["encoder_embed_dim"], 3))
+    encoder.register_head("answers", torch.nn.Linear(ONE_LAYER["encoder_embed_dim"], 3))
     own = {key: value.clone() for key, value in encoder.state_dict().items()}
     encoder.load_state_dict(dict(weights), strict=True)
     for key, value in encoder.state_dict().items():

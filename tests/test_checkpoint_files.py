@@ -15,8 +15,7 @@ import torch
 from conftest import TINY, VALIDATE, command, run
 from hostile_files import spoil
 from maelm_fairseq.checkpoints import reading
-from test_errors import refused
-from training import assert_same_weights, checkpoint, train, updates
+from training import assert_same_weights, checkpoint, refused, train, updates
 
 INTERVAL = ["--save-interval-updates", 2, "--max-update", 5]
 

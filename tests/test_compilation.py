@@ -6,9 +6,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from conftest import TINY
 from maelm_fairseq.criterion import MaeLmCriterion
-from test_errors import refused
-from test_model import SHARED, Setting
-from training import train
+from small_models import SHARED, Setting
+from training import refused, train
 
 DECODER = dict(encoder_layers=3)
 NO_BIAS = {"relative_position_num_buckets": 0}

@@ -10,9 +10,8 @@ import torch
 from conftest import TINY
 from maelm_fairseq.data import cooccurrence
 from maelm_fairseq.vocabulary import load_dictionary
-from test_errors import refused
-from test_preemption import finish, two_processes
-from training import assert_same_weights, checkpoint, train
+from stoppable_runs import finish, two_processes
+from training import assert_same_weights, checkpoint, refused, train
 
 BEGIN = ["--cooccurrence-embeddings", "--encoder-embed-dim", 8, "--encoder-attention-heads", 2]
 STILL = ["--lr", 1e-12, "--max-update", 1]  # Training changes nothing that a test would see.

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 import prepare
-from conftest import ROOT, binarize, documents, error_of, refused, refuses, script
+from conftest import binarize, documents, error_of, refused, refuses, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -30,9 +29,9 @@ from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.preparation import binarized
 from maelm_fairseq.preparation.encode import Shard
 from maelm_fairseq.preparation.records import SplitRecord
-from test_huggingface_tokenizer import vocabulary
+from raw_text import PREP, arguments, snapshot, write
+from vocabularies import vocabulary
 
-PREP = str(ROOT / "data-prep")
 NEXT_LINE, LINE_SEPARATOR, ZERO_WIDTH = "\x85", "\u2028", "\u200b"
 UNUSUAL = [
     ["A literal <s> and </s>, <unk>, <pad> and <mask> are text.", "<mask>", "</s>"],
@@ -44,16 +43,6 @@ UNUSUAL = [
     ["caf\u00e9 \u6f22\u5b57 \U0001f600 unknown", "\u3000 ideographic space first", "old\rmac"],
     ["long " + "ever onward " * 20000],
 ]
-
-
-def write(path, documents, end="\n", last=True):
-    """Writes documents with blank lines between them and, if `last`, after the last one."""
-    text = (end + end).join(end.join(document) for document in documents)
-    if last:
-        text += end + end
-    content = text.encode("utf-8")
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +64,6 @@ def text(tmp_path_factory):
         "train_documents": sum(train, []),
         "valid_documents": valid,
     }
-
-
-def arguments(text, dest, *options):
-    """The arguments of prepare.sh, with a --train for each of the files."""
-    trains = []
-    for path in text["train"]:
-        trains += ["--train", path]
-    return [*trains, "--valid", *text["valid"], "--dest", dest, *options]
 
 
 OPTIONS = ["--vocab-size", 150, "--lowercase", "--workers", 3]
@@ -147,12 +128,6 @@ def test_an_index_larger_than_the_buffer(tmp_path, monkeypatch):
     assert read.sizes.tolist() == sizes.tolist()
     ends = np.cumsum(2 * sizes.astype(np.int64))
     assert read._pointers.tolist() == [0, *ends[:-1].tolist()]
-
-
-def snapshot(folder):
-    """Contents of the files of a folder, except the log."""
-    paths = [path for path in Path(folder).iterdir() if path.suffix != ".log"]
-    return {path.name: path.read_bytes() for path in paths}
 
 
 def times(folder):

@@ -13,7 +13,7 @@ import check
 from conftest import error_of, refused, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.preparation import encode, raw_text
-from test_data_prep import PREP, arguments, snapshot, write
+from raw_text import PREP, arguments, snapshot, write
 
 OPTIONS = ["--vocab-size", 100, "--workers", 2]
 

@@ -20,7 +20,7 @@ from maelm_fairseq.finetuning import task_loading
 from maelm_fairseq.finetuning.labelled_criterion import LabelledCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
-from test_model import MLM, SHARED, SIZES, Setting
+from small_models import MLM, SHARED, SIZES, Setting
 
 COPIES = [
     (torch, "tensor"),

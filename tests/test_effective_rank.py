@@ -11,7 +11,7 @@ import naive
 from conftest import TINY, error_of, run_main, succeed
 from maelm_fairseq.analysis import token_moments
 from maelm_fairseq.effective_rank import main
-from test_model import Setting
+from small_models import Setting
 
 
 def moments_of(**families):

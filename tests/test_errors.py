@@ -19,18 +19,8 @@ from conftest import (
     run,
     text_of,
 )
-from test_preemption import free_port
-
-
-def refused(*arguments, program="fairseq-train"):
-    """Runs a command, which must fail; returns its one line of error."""
-    done = run(program, *arguments)
-    assert done.returncode == 1, done.stdout[-3000:]
-    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, done.stdout[-3000:]
-    assert "Traceback" not in done.stdout, done.stdout[-3000:]
-    return errors[0]
-
+from stoppable_runs import free_port
+from training import refused
 
 WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
 

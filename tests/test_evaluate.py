@@ -22,6 +22,7 @@ from maelm_fairseq.evaluation import program as evaluate_program
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.records import Records
 from maelm_fairseq.evaluation.report import Report
+from tables import rows_of
 
 MODELS = ["mlm-1", "mae_lm-1", "mlm-2", "mae_lm-2"]
 TASKS = ["kind", "length"]
@@ -75,18 +76,6 @@ def evaluated(pretrained, tmp_path_factory):
 
 def load(folder, model):
     return Records(str(folder / "out" / f"{model}.npz"))
-
-
-def rows_of(text, title):
-    """The cells of a section's first table: {first cell: the others}."""
-    sections = re.split(r"^## ", text, flags=re.M)
-    (section,) = [section for section in sections if section.startswith(title)]
-    rows = {}
-    for line in section.splitlines()[1:]:
-        if line.startswith("|"):
-            first, *others = [cell.strip() for cell in line.strip("|").split("|")]
-            rows[first] = others
-    return rows
 
 
 def score_in(record, task):

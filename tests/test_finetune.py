@@ -33,7 +33,7 @@ from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import POOLING
 from maelm_fairseq.runs import finetune_results, jobs
 from maelm_fairseq.runs.finetune_options import combinations
-from test_preemption import STOPPED, finish, start
+from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]

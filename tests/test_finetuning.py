@@ -25,9 +25,8 @@ from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import load_task, make_task
 from maelm_fairseq.finetuning.windows import pieces_of
-from test_errors import refused
-from test_preemption import finish, two_processes
-from training import assert_same_weights, checkpoint
+from stoppable_runs import finish, two_processes
+from training import assert_same_weights, checkpoint, refused
 
 UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
 

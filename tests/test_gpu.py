@@ -13,7 +13,7 @@ from fairseq import utils
 from conftest import script
 from maelm_fairseq import precision
 from maelm_fairseq.criterion import MaeLmCriterion
-from test_model import SHARED, Setting
+from small_models import SHARED, Setting
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = dict(

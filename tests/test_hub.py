@@ -13,7 +13,7 @@ from labelled import of_fairseq
 from maelm_fairseq import hub
 from maelm_fairseq.inference import encoding, mask_prediction
 from maelm_fairseq.masking import MaskedBatch, MaskedBlock
-from test_huggingface_tokenizer import vocabulary
+from vocabularies import vocabulary
 
 POSITIONS = 32
 

@@ -17,7 +17,7 @@ from huggingface_cases import MLM, NO_BIAS, C, F, P, read, write_checkpoint
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.huggingface import export
 from maelm_fairseq.huggingface import import_roberta as program
-from test_huggingface_tokenizer import vocabulary
+from vocabularies import vocabulary
 
 OPTIMIZATION = [
     "--optimizer", "adam", "--lr", 1e-12, "--batch-size", 8, "--max-update", 1,

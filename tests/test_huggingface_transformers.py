@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ from maelm_fairseq.huggingface.import_roberta import import_roberta
 from maelm_fairseq.huggingface.tokenizer import write_tokenizer
 from maelm_fairseq.huggingface.verification import expected_outputs
 from maelm_fairseq.vocabulary import load_dictionary
-from test_huggingface_tokenizer import text, vocabulary
+from vocabularies import text, vocabulary
 
 BYTES = "roberta-bytes"
 EXTENDED = "bytes-extended"
@@ -269,7 +268,7 @@ def results(request, folder, models, texts, expected):
 
     The interpreter that runs them does not have this package.
     """
-    use = [Path(__file__).with_name("huggingface_use.py"), folder]
+    use = [ROOT / "tests/helpers/huggingface_use.py", folder]
     check = [ROOT / EXPORT_CHECKS, folder, *expected.values()]
     cache = folder / "huggingface"  # for modeling files
     printed, _ = printed_by(request.param, *use, *check, HF_HOME=str(cache))

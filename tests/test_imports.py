@@ -164,3 +164,10 @@ def test_no_two_programs_have_one_name():
     """The tests import them by name."""
     names = [path.stem for path in FILES if path.suffix == ".py" and PLUGIN not in path.parents]
     assert {name for name in names if names.count(name) > 1} == set()
+
+
+def test_nothing_imports_from_a_file_of_tests():
+    importing = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        importing += re.findall(r"^(?:from|import) test_\w+", path.read_text(), flags=re.M)
+    assert importing == []

@@ -6,7 +6,7 @@ test_model.py checks that each position of a block is either visible or left out
 import numpy as np
 
 from maelm_fairseq.masking import Masking, MaskSettings
-from test_vocabulary import dictionary as dictionary_of
+from vocabularies import dictionary as dictionary_of
 
 MASK, SPECIAL = 50, 4
 

@@ -15,7 +15,7 @@ from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.vocabulary import load_dictionary
-from test_preemption import STOPPED, finish, trap, two_processes
+from stoppable_runs import STOPPED, finish, trap, two_processes
 from training import NO_DROPOUT, assert_same_weights, train, updates
 
 

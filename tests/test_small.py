@@ -20,6 +20,7 @@ from small import (
     WITH_BAG_OF_WORDS,
     WORD_VECTORS,
 )
+from tables import cells
 
 BAG, FREQUENT = "bag of words", "most frequent class"
 
@@ -103,12 +104,6 @@ def records(seed):
         for feature, score in scores.items():
             rows.append(["small", seed, "", "", task, feature, "accuracy", score])
     return rows
-
-
-def cells(table, name):
-    """The cells of the row of a Markdown table that begins with this name."""
-    (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
-    return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
 def test_scores_are_means_over_seeds_on_both_files_or_one(page):

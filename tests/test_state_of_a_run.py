@@ -11,9 +11,8 @@ import pytest
 from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
 from labelled import of_fairseq
 from maelm_fairseq.base.signals import STOPPED
-from test_errors import refused
-from test_preemption import finish, start, trap
-from training import assert_same_weights, checkpoint, train, updates
+from stoppable_runs import finish, start, trap
+from training import assert_same_weights, checkpoint, refused, train, updates
 
 # The loss never falls: every validation counts towards patience.
 PATIENCE = ["--lr", 1e-12, "--warmup-updates", 0, "--patience", 5, "--validate-interval-updates", 1]

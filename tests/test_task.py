@@ -19,15 +19,9 @@ from maelm_fairseq.checkpoints.compatibility import (
 from maelm_fairseq.config import check_sizes
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
-from test_vocabulary import dictionary as dictionary_of
+from small_models import ONE_LAYER
+from vocabularies import dictionary as dictionary_of
 
-SIZES = dict(
-    encoder_layers=1,
-    encoder_embed_dim=16,
-    encoder_ffn_embed_dim=8,
-    encoder_attention_heads=2,
-    decoder_layers=1,
-)
 DICTIONARY = dictionary_of("a", "b")
 
 
@@ -73,18 +67,18 @@ def test_options_are_refused(data, options, message):
      "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it"),
 ])  # fmt: skip
 def test_sizes_that_do_not_fit_each_other(sizes, message):
-    check_sizes(MaeLmConfig(**SIZES))
-    refuses(message, check_sizes, MaeLmConfig(**{**SIZES, **sizes}))
+    check_sizes(MaeLmConfig(**ONE_LAYER))
+    refuses(message, check_sizes, MaeLmConfig(**{**ONE_LAYER, **sizes}))
 
 
 def checkpoint(**sizes):
     """The configuration of a checkpoint, according to its weights and options, and the weights."""
-    cfg = MaeLmConfig(**{**SIZES, **sizes})
+    cfg = MaeLmConfig(**{**ONE_LAYER, **sizes})
     weights = MaeLmModel(cfg, DICTIONARY, needs_decoder=True).state_dict()
     return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 
-# Values that differ from SIZES and from defaults, one of which a checkpoint has.
+# Values that differ from ONE_LAYER and from defaults, one of which a checkpoint has.
 DIFFERENT = dict(
     encoder_layers=3,
     encoder_embed_dim=32,
@@ -105,7 +99,7 @@ DIFFERENT = dict(
 @pytest.mark.parametrize("name", ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME)
 def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     value = DIFFERENT[name]
-    own_value = getattr(MaeLmConfig(**SIZES), name)
+    own_value = getattr(MaeLmConfig(**ONE_LAYER), name)
     theirs, _ = checkpoint(**{name: value})
     ours, _ = checkpoint()
     check_configuration(ours, ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
@@ -161,18 +155,18 @@ def another(**attributes):
 
 
 def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for():
-    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another(needs_decoder=True))
+    model = MaeLmModel.build_model(MaeLmConfig(**ONE_LAYER), another(needs_decoder=True))
     tokens = torch.tensor([[0, 4]])
     positions = torch.tensor([[0, 2]])
     masked = torch.tensor([[1]])
     assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(DICTIONARY))
-    cfg = MaeLmConfig(**SIZES, max_positions=7)
+    cfg = MaeLmConfig(**ONE_LAYER, max_positions=7)
     with pytest.raises(ValueError, match="--tokens-per-sample 8, but the model has 7 positions"):
         MaeLmModel.build_model(cfg, another(needs_decoder=True))
 
 
 def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
-    model = MaeLmModel.build_model(MaeLmConfig(**SIZES), another())
+    model = MaeLmModel.build_model(MaeLmConfig(**ONE_LAYER), another())
     assert model.decoder is None
     assert model.lm_head is None
     tokens = torch.tensor([[0, 4]])
@@ -188,7 +182,7 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
 
 
 def test_without_decoder_layers_masked_positions_are_an_error():
-    cfg = MaeLmConfig(**{**SIZES, "decoder_layers": 0})
+    cfg = MaeLmConfig(**{**ONE_LAYER, "decoder_layers": 0})
     model = MaeLmModel.build_model(cfg, another(needs_decoder=True))
     tokens = torch.tensor([[0, 4, 6]])
     positions = torch.tensor([[0, 2, 1]])

@@ -23,7 +23,7 @@ from maelm_fairseq.evaluation import votes
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
-from test_small import cells
+from tables import cells
 from tuning import DEFAULT, TUNING_LEVERS
 
 

@@ -6,7 +6,6 @@ import unicodedata
 
 import numpy as np
 import pytest
-from fairseq.data import Dictionary
 
 from conftest import documents, refuses, text_of
 from maelm_fairseq.base.subwords import MASK
@@ -17,14 +16,7 @@ from maelm_fairseq.vocabulary import (
     load_dictionary,
     read_vocabulary,
 )
-from test_huggingface_tokenizer import vocabulary
-
-
-def dictionary(*symbols):
-    filled = Dictionary()
-    for symbol in [*symbols, "<mask>"]:
-        filled.add_symbol(symbol)
-    return filled
+from vocabularies import dictionary, vocabulary
 
 
 def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():

@@ -17,7 +17,7 @@ from maelm_fairseq.base.words import (
 )
 from maelm_fairseq.masking import Masking, MaskSettings
 from maelm_fairseq.vocabulary import load_dictionary
-from test_huggingface_tokenizer import text, vocabulary
+from vocabularies import text, vocabulary
 
 CHINESE = "\u6211\u4eec\u5728\u5317\u4eac\u5b66\u4e60\u4e2d\u6587\u3002"
 THAI = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01"

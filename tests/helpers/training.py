@@ -2,7 +2,7 @@
 
 import torch
 
-from conftest import TINY, succeed
+from conftest import TINY, run, succeed
 from maelm_fairseq.checkpoints import reading
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0, "--pooler-dropout", 0]
@@ -29,3 +29,13 @@ def assert_same_weights(one, other, tolerance):
     assert weights.keys() == others.keys()
     for name in weights:
         torch.testing.assert_close(weights[name], others[name], rtol=0, atol=tolerance, msg=name)
+
+
+def refused(*arguments, program="fairseq-train"):
+    """Runs a command, which must fail; returns its one line of error."""
+    done = run(program, *arguments)
+    assert done.returncode == 1, done.stdout[-3000:]
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stdout[-3000:]
+    assert "Traceback" not in done.stdout, done.stdout[-3000:]
+    return errors[0]
