@@ -37,7 +37,16 @@ from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, spread, together
 from maelm_fairseq.metrics import argmax_or_value
-from measure import HELD_OUT_TEXT, NATURAL, RECIPES, call, compact, losses, write_records
+from measure import (
+    FEW_SHOT_REPEATS,
+    HELD_OUT_TEXT,
+    NATURAL,
+    RECIPES,
+    call,
+    compact,
+    losses,
+    write_records,
+)
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
@@ -61,11 +70,11 @@ OWN_DECODER = (
     "--no-share-decoder-layers --decoder-relative-bias "
     "--leave-unmasked-prob 0 --random-token-prob 0"
 )
-ALL_MASKS_OPTIONS = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
+ALL_MASKS_AT_ONCE = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
 OBJECTIVES = {
     "mae_lm": OWN_DECODER,
-    "all_masks": f"{OWN_DECODER} {ALL_MASKS_OPTIONS}",
-    "mlm": f"{ALL_MASKS_OPTIONS} --decoder-layers 0",
+    "all_masks": f"{OWN_DECODER} {ALL_MASKS_AT_ONCE}",
+    "mlm": f"{ALL_MASKS_AT_ONCE} --decoder-layers 0",
 }
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
 # they take the same time.
@@ -101,7 +110,6 @@ SEEDS = [1, 2, 3]
 LEVER_SEEDS = [1]
 FINE_TUNING_SEED = 1  # of every pretrained encoder
 FEW_SHOT_TASKS = ["trec", "rotten_tomatoes"]
-FEW_SHOT_REPEATS = 10
 FEW_LABELS = 32  # of each class
 # Names of recorded arrays.
 KNOWN = "known"  # whether all words of a pair are known

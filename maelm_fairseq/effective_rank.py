@@ -14,7 +14,6 @@ computes the effective rank of each family, and the number of dimensions that on
 import os
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from .analysis.rank_report import plot_ranks, table_of_ranks, write_csv
@@ -23,7 +22,7 @@ from .base.command_line import Parser, check_different_names, within
 from .base.destinations import check_new
 from .base.files import atomic_folder
 from .base.running import run_main
-from .checkpoints.building import load_model
+from .checkpoints.building import default_device, load_model
 from .config import check_positions
 from .task import MaeLmTask, MaeLmTaskConfig
 from .vocabulary import load_dictionary
@@ -128,7 +127,7 @@ def main():
 
     check_new(args.dest)
     dictionary, blocks = load_blocks(args)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = default_device()
     panels = {}
     all_rows = []
     all_dimensions = []

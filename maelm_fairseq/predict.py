@@ -11,7 +11,6 @@ words, it receives a word and its tag in each line, and a blank line after each 
 import os
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
 from . import hub
@@ -22,6 +21,7 @@ from .base.files import atomic_write
 from .base.opening import open_to_read
 from .base.running import run_main
 from .base.utf8 import read_lines
+from .checkpoints.building import default_device
 
 CHUNK_TEXTS = 1000  # texts that are predicted together
 
@@ -131,7 +131,7 @@ def main():
     check_text_file(args.texts)
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(default_device())
     texts_of_a_line = model.info.texts_per_example
     count = 0
     with atomic_write(args.dest, new=True) as stream:

@@ -19,8 +19,6 @@ import tempfile
 from pathlib import Path
 from typing import Dict
 
-import torch
-
 import maelm_fairseq.plugin  # noqa: F401  registers the task
 from maelm_fairseq import hub
 from maelm_fairseq.base import markdown
@@ -35,6 +33,7 @@ from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.checkpoints.building import default_device
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
@@ -46,7 +45,7 @@ from maelm_fairseq.huggingface.import_roberta import (
     training_options,
 )
 from maelm_fairseq.huggingface.roberta_source import read_source
-from maelm_fairseq.runs.fairseq_args import parsed, refuse_own
+from maelm_fairseq.runs.fairseq_args import parse_fairseq_args, refuse_own
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.option_checks import check_no_interpolation
 
@@ -145,7 +144,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
             return earlier["found"]
     print(f"measuring {checkpoint}", flush=True)
     model = hub.from_pretrained(checkpoint, data)
-    model.to("cuda" if args.gpus != 0 and torch.cuda.is_available() else "cpu")
+    model.to("cpu" if args.gpus == 0 else default_device())
     lines = held_out_lines(args, data)
     bits, tokens = bits_per_token(model, lines, positions)
     share, halves = matched_halves(model, lines)
@@ -225,8 +224,8 @@ def check_options(args, fairseq_args, positions):
     options = ["DATA", "--task", "mae_lm", "--criterion", "mae_lm", "--arch", "mae_lm_base"]
     options += ["--optimizer", "torch_adamw"]
     options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
-    recipe = parsed(options)
-    whole = parsed([*options, *fairseq_args])
+    recipe = parse_fairseq_args(options)
+    whole = parse_fairseq_args([*options, *fairseq_args])
     refuse_own(OWN_OPTIONS, recipe, whole, fairseq_args)
     tokens = whole.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"

@@ -68,7 +68,7 @@ def chosen(data, monkeypatch, capsys):
         command = [RECIPE, "--data", data, "--save-dir", data, "--dry-run", "--gpus", 2, *options]
         run_main(pretrain.main, *command)
         words = shlex.split(capsys.readouterr().out)
-        args = fairseq_args.parsed(words[1:])
+        args = fairseq_args.parse_fairseq_args(words[1:])
         return args.batch_size, *args.update_freq
 
     return choose

@@ -15,8 +15,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model
 from torch import nn
 
+from maelm_fairseq.config import MaeLmConfig
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.model import MaeLmModel
 
 REPLACED = 0.1  # share of the real tokens
 
@@ -28,10 +29,10 @@ class Detection(MaeLmModel):
     In training, some real tokens are replaced by others from the batch.
     """
 
-    def __init__(self, cfg, dictionary, pretraining):
-        super().__init__(cfg, dictionary, pretraining)
+    def __init__(self, cfg, dictionary, needs_decoder):
+        super().__init__(cfg, dictionary, needs_decoder)
         self.bos = dictionary.bos()
-        if pretraining:
+        if needs_decoder:
             self.detection_head = nn.Linear(cfg.encoder_embed_dim, 1)
 
     def replace(self, tokens):

@@ -131,3 +131,8 @@ def build_model(state, dictionary, checkpoint_file):
 def module_of(name):
     """The module of the model that a weight of this name belongs to."""
     return name.partition(".")[0]
+
+
+def default_device():
+    """Where a model runs unless something else is asked for: on a GPU if PyTorch sees one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

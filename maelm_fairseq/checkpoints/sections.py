@@ -14,6 +14,7 @@ from ..base.typed_values import typed
 from ..fairseq_api import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import upgraded_checkpoint
+from .reading import read_file
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
 KEPT_KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
@@ -26,6 +27,11 @@ REGISTRIES = {
 COMPONENTS = ["criterion", "optimizer", "lr_scheduler"]  # of a run: only their names are kept
 # fairseq's own for fine-tuning: it reads only numbers, names and paths.
 SAFE_FAIRSEQ_NAMES = ["sentence_prediction"]
+
+
+def read_for_fairseq(path):
+    """Reads a checkpoint for fairseq's functions; see `sanitized_for_fairseq`."""
+    return sanitized_for_fairseq(read_file(path), path)
 
 
 def sanitized_for_fairseq(state, path):

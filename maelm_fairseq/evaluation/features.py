@@ -15,7 +15,7 @@ from tqdm import tqdm
 from .. import hub
 from ..base import provenance
 from ..base.subwords import sequence
-from ..checkpoints.building import read_checkpoint
+from ..checkpoints.building import default_device, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
 from ..vocabulary import read_vocabulary
@@ -86,4 +86,4 @@ class Encoder:
         """The `hub.MaeLm`, loaded when it is first needed."""
         model = hub.from_pretrained(self.checkpoint, data=self.data)
         provenance.check_unchanged(self.files)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu")
+        return model.to(default_device())

@@ -77,7 +77,7 @@ class Records:
         with self.faults_of_file():
             return dict(json.loads(str(self.arrays[key])))
 
-    def has(self, task, name, origin):
+    def is_recorded(self, task, name, origin):
         """Whether a measurement is recorded.
 
         One that was made from anything other than `origin`, a dict, is refused.

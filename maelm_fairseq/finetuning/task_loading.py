@@ -2,10 +2,8 @@
 
 from dataclasses import fields
 
-import torch
-
 from ..base.errors import UsageError
-from ..checkpoints.building import build_model, read_checkpoint
+from ..checkpoints.building import build_model, default_device, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..fairseq_api import tasks
 from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
@@ -63,4 +61,4 @@ def load_task(checkpoint_file, **options):
         )
     model = build_model(state, task.dictionary, checkpoint_file)
     task.set_max_positions(model)
-    return task, model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return task, model.to(default_device())

@@ -8,7 +8,7 @@ from ..fairseq_api import options
 from ..training.option_checks import check_no_interpolation
 
 
-def parsed(argv):
+def parse_fairseq_args(argv):
     """What fairseq-train makes of options, without --user-dir: the plugin is imported already."""
     shorten_argparse_errors()
     args = options.parse_args_and_arch(options.get_training_parser(), argv)

@@ -16,7 +16,7 @@ from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
 from ..finetuning.hyperparameters import Hyperparameters
 from ..training.option_checks import check_run_options
-from .fairseq_args import parsed, refuse_own, refuse_stray_value
+from .fairseq_args import parse_fairseq_args, refuse_own, refuse_stray_value
 
 BF16 = "--bf16-autocast"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
@@ -266,8 +266,8 @@ class Command:
         it
         """
         run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
-        recipe = parsed(list(map(str, self.own_options(settings, **run))))
-        whole = parsed(self.options(settings, **run))
+        recipe = parse_fairseq_args(list(map(str, self.own_options(settings, **run))))
+        whole = parse_fairseq_args(self.options(settings, **run))
         refuse_own(options_set_by_recipe(), recipe, whole, self.fairseq_args)
         cfg = convert_namespace_to_omegaconf(whole)
         check_run_options(cfg)

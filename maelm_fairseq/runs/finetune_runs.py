@@ -54,7 +54,7 @@ class FineTuningRuns:
         self.command = command
         self.cfg = cfg
         self.jobs = jobs
-        self.task, self.splits = read_files(command, cfg)
+        self.task, self.splits = build_task_with_datasets(command, cfg)
         files = [self.path(split) for split in self.splits if not is_test_split(split)]
         self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
         self.checksum = self.checksum_of_inputs()
@@ -201,7 +201,7 @@ class FineTuningRuns:
         save_json(asdict(contents), record)
 
 
-def read_files(command, cfg):
+def build_task_with_datasets(command, cfg):
     """Reads all labelled files, and says what they are, before anything is trained.
 
     Returns: the task, and the splits of the files

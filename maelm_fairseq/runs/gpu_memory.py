@@ -21,7 +21,7 @@ import maelm_fairseq.plugin  # noqa: F401  registers our options
 from ..base.running import run_main
 from ..fairseq_api import convert_namespace_to_omegaconf
 from ..vocabulary import load_dictionary
-from .fairseq_args import parsed
+from .fairseq_args import parse_fairseq_args
 
 GIB = 2**30
 BYTES_PER_WEIGHT = 20  # a half and its gradient, a float32 copy, its gradient and two moments
@@ -111,7 +111,7 @@ def main():
     memory = memory_of_gpu()
     if memory is None:
         return
-    cfg = convert_namespace_to_omegaconf(parsed(argv))
+    cfg = convert_namespace_to_omegaconf(parse_fairseq_args(argv))
     vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
     batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))
     if batch is not None:

@@ -6,8 +6,7 @@ from omegaconf import OmegaConf
 
 from ..base.errors import UsageError, one_line
 from ..checkpoints.compatibility import checked_weights
-from ..checkpoints.reading import read_file
-from ..checkpoints.sections import REGISTRIES, sanitized_for_fairseq
+from ..checkpoints.sections import REGISTRIES, read_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
 from .run_state import current_run
@@ -17,7 +16,7 @@ def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks
     """Reads tensors, plain values and options of this plugin alone."""
     state = current_run.states_to_read.pop(path, None)
     if state is None:
-        state = sanitized_for_fairseq(read_file(path), path)
+        state = read_for_fairseq(path)
     state["cfg"] = OmegaConf.create(state["cfg"])
     if arg_overrides is not None:
         overwrite_args_by_name(state["cfg"], arg_overrides)
@@ -31,7 +30,7 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
             raise UsageError(
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
-        state = sanitized_for_fairseq(read_file(path), path)
+        state = read_for_fairseq(path)
         current_run.states_to_read[path] = state
         foreign = sorted(REGISTRIES.keys() - state["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration

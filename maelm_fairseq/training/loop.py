@@ -28,7 +28,8 @@ def train(original, cfg, trainer, task, epoch_itr):
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, task, epoch_itr)
     stopping.share_stop_requests(task)
-    update = resume_checks.check_same_update(trainer.get_num_updates(), cfg.checkpoint.save_dir)
+    update = trainer.get_num_updates()
+    resume_checks.check_same_update(update, cfg.checkpoint.save_dir)
     if current_run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
     limit = cfg.checkpoint.patience

@@ -231,10 +231,10 @@ def check_components(state, trainer, path):
 
 
 def check_same_update(update, save_dir):
-    """The update that all processes resume from.
+    """Refuses processes that resume from different updates.
 
-    Raises UsageError: they resume from different ones. A process that does not find the checkpoint
-        would otherwise begin a new run, and nobody would notice
+    A process that does not find the checkpoint would otherwise begin a new run, and nobody would
+    notice.
     """
     updates = from_all_processes(update)
     if len({*updates}) > 1:
@@ -242,4 +242,3 @@ def check_same_update(update, save_dir):
             f"--save-dir {save_dir}: some processes of this run resume from update "
             f"{min(updates):,}, others from {max(updates):,}; give a folder that all machines share"
         )
-    return update

@@ -12,8 +12,7 @@ from ..base.checkpoint_names import (
 )
 from ..base.errors import UsageError
 from ..checkpoints import writing
-from ..checkpoints.reading import read_file
-from ..checkpoints.sections import sanitized_for_fairseq
+from ..checkpoints.sections import read_for_fairseq
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from . import resume_checks, save_folder
@@ -76,7 +75,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
-        state = sanitized_for_fairseq(read_file(path), path)
+        state = read_for_fairseq(path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
         if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
