@@ -1,7 +1,7 @@
+# make install  make a virtual environment with everything in it; the other targets begin with that
 # make demo     pretrain a small MAE-LM on movie reviews and look at it: three minutes or more on two cores, once installed
 # make test     run the test suite
 # make lint     check style and formatting with ruff
-# make install  what both do first: a virtual environment with everything in it
 #
 # make PYTHON=python3.11 ...   which Python makes the environment: otherwise one that is found, or that uv fetches
 # make test TESTS=tests/test_recipes.py
@@ -22,7 +22,7 @@ install: $(VENV)/.installed
 # it, or a torchvision, does not fit torch, transformers does not load either.
 $(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	@recipes/make_environment.sh "$(VENV)" $(PYTHON)
-	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if torch comes with CUDA."
+	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if pip has to fetch torch with CUDA."
 	@touch $(VENV)/.installing
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \

@@ -24,7 +24,7 @@ from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
 from maelm_fairseq.preparation.checks import check
-from maelm_fairseq.preparation.documents import HeldOut
+from maelm_fairseq.preparation.documents import HeldOut, documents_up_to
 from maelm_fairseq.preparation.encode import encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_sample
@@ -241,19 +241,25 @@ def write_vocabulary(tokenizer, folder):
 
 
 def count_documents(args, manifest, vocabulary):
-    """The number of documents in --train, counted once; refuses too few for --valid-documents."""
+    """The number of documents in --train, counted once."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
         counts = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
         save_json(counts.documents, path)
     documents = read_json(path, int, "the number of documents in --train")
-    if documents < args.valid_documents + args.shards:
-        raise UsageError(
-            f"--valid-documents {args.valid_documents}: found {documents} documents, expected one"
-            " more for each shard: put a blank line after each document, or give fewer; with"
-            f" another --dest, or remove {args.dest}"
-        )
+    check_documents(args, documents)
     return documents
+
+
+def check_documents(args, documents):
+    """Refuses too few documents in --train for --valid-documents."""
+    needed = args.valid_documents + args.shards
+    if documents < needed:
+        raise UsageError(
+            f"--valid-documents {args.valid_documents}: found {documents:,} documents in --train, "
+            f"expected {needed:,} or more, as something must be left to train on; put a blank line "
+            "after each document, or hold out fewer"
+        )
 
 
 def warn_of_repeated_text(args, manifest):
@@ -315,6 +321,10 @@ def main():
     args = parse_args()
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
+    if args.valid_documents:
+        # Now, not after hours of work; lines that become nothing are known only then.
+        needed = args.valid_documents + args.shards
+        check_documents(args, documents_up_to(args.train, needed))
     tokenizer = given_vocabulary(args)
     manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)

@@ -128,8 +128,10 @@ def check_data(args):
     """Refuses data that do not exist."""
     for shard in args.data.split(":"):
         if not os.path.isfile(os.path.join(shard, "dict.txt")):
-            expected = "expected a folder that data-prep/prepare.sh wrote"
-            raise UsageError(f"--data {args.data}: found no dict.txt in {shard!r}, {expected}")
+            found = "a file" if os.path.isfile(shard) else "no dict.txt in it"
+            raise UsageError(
+                f"--data {shard}: found {found}, expected a folder that data-prep/prepare.sh wrote"
+            )
 
 
 def main():

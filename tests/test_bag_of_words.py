@@ -138,3 +138,18 @@ def test_it_predicts_values_of_pairs(tmp_path):
     assert header == "score\tsentence1\tsentence2"
     first, second = (float(line.split("\t")[0]) for line in lines)
     assert first > second
+
+
+def test_files_are_read_as_by_fine_tuning(tmp_path, capsys):
+    """Unknown labels of the dev file and single classes are refused; what is skipped is counted."""
+    unknown = folder(tmp_path / "unknown", [("good film", "godo")])
+    fault = error_of(bag_of_words.main, "--labelled", unknown)
+    assert f"{unknown}/dev.tsv: line 2: the label 'godo' is not one of the training set's" in fault
+    one = folder(tmp_path / "one", [("good film", "good")])
+    write_table(one / "train.tsv", ["sentence", "label"], [("good", "good")] * 3)
+    assert "every label is 'good'" in error_of(bag_of_words.main, "--labelled", one)
+    skipped = folder(tmp_path / "skipped", [("good film", "good")])
+    with open(skipped / "train.tsv", "a") as stream:
+        stream.write("".join("good film\tgood\n" for _ in range(200)) + "a\tb\tc\n")
+    run_main(bag_of_words.main, "--labelled", skipped)
+    assert "206 examples, read as sentences; 1 skipped, from line 208" in capsys.readouterr().out

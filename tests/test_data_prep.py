@@ -284,7 +284,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
-    assert f"{tmp_path} is not a file; expected text in a file" in error(".")
+    assert f"{tmp_path} is a folder; give its files, such as {tmp_path}/*.txt" in error(".")
     os.mkfifo(tmp_path / "pipe")
     assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))
@@ -378,6 +378,7 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
     options = ["--train", *text["train"], "--valid-documents", 3, "--dest", tmp_path / "three"]
     error = refused(PREPARE, *options, *vocabulary)
     assert "--valid-documents 3: found 3 documents" in error
+    assert not (tmp_path / "three").exists()
 
 
 NOT_ALLOWED = "argument --valid-documents: not allowed with argument --valid"

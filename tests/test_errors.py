@@ -34,13 +34,14 @@ WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
     ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),
     ("--update-freq 2,0", "--update-freq 0 must be from 1 to"),
     ("--max-update x", "argument --max-update: invalid int value: 'x'"),
-    ("--nonsense 3", "unrecognized arguments: --nonsense 3"),
+    ("--nonsense 3", "unrecognized arguments: --nonsense 3 (--help"),
+    ("--max-updates 3", "unrecognized arguments: --max-updates 3 (did you mean --max-update? "),
     ("--seed 4294967293 --max-epoch 3", "--seed 4294967293 must be from 0 to 2,147,483,647"),
     ("--batch-size 0", "--batch-size 0 must be from 1 to"),
     ("--weight-decay -1", "--weight-decay -1.0 must be from 0 to"),
     ("--validate-interval 0", "--validate-interval 0 must be from 1 to"),
     ("--optimizer torch_adamw --lr-layer-decay 0",
-     "--lr-layer-decay 0.0 must be over 0 and at most 1"),
+     "--lr-layer-decay 0.0 must be greater than 0 and at most 1"),
     ("--optimizer torch_adamw --lr-layer-decay nan", "--lr-layer-decay nan must be"),
     ("--clip-norm nan", "--clip-norm nan must be from 0 to"),
     ("--stop-min-lr nan", "--stop-min-lr nan must be from"),
@@ -142,7 +143,7 @@ def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
 def test_hydra(data, tmp_path):
     options = [*hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2"]
     error = refused(*options, program="fairseq-hydra-train")
-    assert error == "error: --mask-prob 2.0 must be over 0 and under 1"
+    assert error == "error: --mask-prob 2.0 must be greater than 0 and less than 1"
 
 
 # fairseq-train, where torch pretends to have two GPUs: one process that starts two.
@@ -163,7 +164,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
         tmp_path,
     ]
     error = refused("-c", SPAWN, data, *TINY, *options, program="python")
-    assert error == "error: --mask-prob 2.0 must be over 0 and under 1"
+    assert error == "error: --mask-prob 2.0 must be greater than 0 and less than 1"
 
 
 # Fails with an error that has nothing to do with the input, before the first update or after it.

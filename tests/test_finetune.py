@@ -161,7 +161,7 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     assert frequent == pytest.approx(100 * dev.count(most) / len(dev), abs=0.01)
     assert f"; bag of words {bag:.2f} ± " in printed
     ours = float(rows["dev.tsv", encoder]["median"])
-    assert f" (difference {ours - bag:+.2f} ± " in printed
+    assert f" (encoder minus bag of words: {ours - bag:+.2f} ± " in printed
     together = float(rows["dev.tsv", TOGETHER]["median"])
     assert f"; {TOGETHER} {together:.2f} ± " in printed
     (predictions,) = (tmp_path / "save").glob("own/batch*/own.tsv")
@@ -254,7 +254,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
     wanted = ("dev.tsv", "bag of words")
     (bag,) = [result for result in results if (result.file_name, result.predictor) == wanted]
     assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
-    assert f"(difference {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
+    assert f"(encoder minus bag of words: {50 - bag.values[0]:+.2f} ± {error:.2f})" in str(bag)
 
 
 @pytest.mark.parametrize("encoder, bag, both, expected", [
@@ -288,7 +288,7 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
 @pytest.mark.parametrize("encoder, bag, frequent, both, expected", [
     (81.7, 58.3, 81.7, 81.0, "the encoder, not clearly ahead of the most frequent class"),
     (100.0, 100.0, 100.0, 100.0,
-     "the encoder, not clearly ahead of the bag of words and the most frequent class"),
+     "the encoder, not clearly ahead of the bag of words or the most frequent class"),
     (89.9, 60.0, 50.0, 90.0, f"the {TOGETHER}, not clearly ahead of the encoder; "),
     (50.0, 60.0, 90.0, 60.0, "the most frequent class"),
     (np.nan, np.nan, np.nan, np.nan, "none, as accuracy is undefined: "),
@@ -559,9 +559,9 @@ def test_the_table_of_results(tmp_path, capsys):
     (["--max-sentences=4"], "--max-sentences: the recipe sets it"),
     (["--seeds", 1, 2], "2: found a value that belongs to no option; remove it"),
     (["--fast", "x", "--seeds", 1], "unrecognized arguments: --fast x"),
-    (["--seed", 7], "--seed: the recipe sets it"),
+    (["--seed", 7], "--seed: the recipe sets it: did you mean --seeds? leave it out"),
     (["--disable-validation"], "--disable-validation: the recipe sets it"),
-    (["--lr-layer-decay", 2], "--lr-layer-decay 2.0 must be over 0 and at most 1"),
+    (["--lr-layer-decay", 2], "--lr-layer-decay 2.0 must be greater than 0 and at most 1"),
     (["--weight-decay", -1], "--weight-decay -1.0 must be from 0"),
     (["--save-dir", "/proc/runs"], "/proc/runs: cannot be written (/proc: "),
     (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),

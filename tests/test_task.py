@@ -26,7 +26,7 @@ DICTIONARY = dictionary_of("a", "b")
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(mask_prob=0), "--mask-prob 0 must be over 0 and under 1"),
+    (dict(mask_prob=0), "--mask-prob 0 must be greater than 0 and less than 1"),
     (dict(encoder_mask_fraction=-0.1), "--encoder-mask-fraction -0.1 must be from 0 to 1"),
     (dict(leave_unmasked_prob=0.6, random_token_prob=0.6), "add up to more than 1"),
     (dict(tokens_per_sample=1), "--tokens-per-sample 1 must be from 2 to"),
@@ -58,7 +58,7 @@ def test_options_are_refused(data, options, message):
      "--relative-position-buckets t5 needs --relative-position-num-buckets 32 .it is 64. and"),
     (dict(relative_position_buckets="t5", relative_position_max_distance=64),
      "max-distance 128 .it is 64.: MPNet"),
-    (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and under 1"),
+    (dict(pooler_dropout=1.0), "--pooler-dropout 1.0 must be at least 0 and less than 1"),
     (dict(relative_position_num_buckets=0, decoder_relative_bias=True),
      "--decoder-relative-bias needs"),
     (dict(share_decoder_layers=True, decoder_layers=2),

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import difflib
+import re
 import sys
 
 from .errors import UsageError
@@ -14,6 +16,8 @@ class Parser(argparse.ArgumentParser):
     Its description is shown as it is.
     """
 
+    known_options = set()  # of all parsers that this process has used, for suggestions
+
     def __init__(self, *args, **options):
         defaults = {
             "allow_abbrev": False,
@@ -25,11 +29,25 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         if "" in (sys.argv[1:] if args is None else args):  # such as of a variable that is not set
             self.error("found an empty value among the options, expected none")
+        Parser.known_options.update(self._option_string_actions)
         return super().parse_known_args(args, namespace)
 
     def error(self, message):
         message = message.replace("<lambda> ", "")  # the type of fairseq's numbers
-        raise UsageError(f"{message} (--help lists the options)")
+        Parser.known_options.update(self._option_string_actions)
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        hint = suggestion(unknown[1]) if unknown else ""
+        raise UsageError(f"{message} ({hint}--help lists the options)")
+
+
+def suggestion(name):
+    """A question for a user who may have meant an option with a similar name; empty if none has.
+
+    The name itself is no suggestion.
+    """
+    others = Parser.known_options - {name}
+    similar = difflib.get_close_matches(name, sorted(others), n=1, cutoff=0.8)
+    return f"did you mean {similar[0]}? " if similar else ""
 
 
 class Store(argparse.Action):

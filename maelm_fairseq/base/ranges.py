@@ -24,6 +24,6 @@ class Range(NamedTuple):
     def __str__(self):
         if self.minimum != OVER_0 and self.maximum != UNDER_1:
             return f"from {self.minimum:,} to {self.maximum:,}"
-        lower = "over 0" if self.minimum == OVER_0 else f"at least {self.minimum:,}"
-        upper = "under 1" if self.maximum == UNDER_1 else f"at most {self.maximum:,}"
+        lower = "greater than 0" if self.minimum == OVER_0 else f"at least {self.minimum:,}"
+        upper = "less than 1" if self.maximum == UNDER_1 else f"at most {self.maximum:,}"
         return f"{lower} and {upper}"

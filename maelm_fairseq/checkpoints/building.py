@@ -46,9 +46,10 @@ def find_checkpoint(path):
             return checkpoint_file
     expected = " or ".join(map(os.path.basename, paths))
     found = ", ".join(sorted(os.listdir(path))) or "nothing"
-    raise MissingFileError(
-        f"{path}: expected {expected}, found {found}; give the path of a checkpoint file"
-    )
+    fix = "give the path of a checkpoint file"
+    if "config.json" in os.listdir(path):
+        fix = "AutoModel of transformers loads such an export"
+    raise MissingFileError(f"{path}: expected {expected}, found {found}; {fix}")
 
 
 def read_checkpoint(checkpoint_file):

@@ -26,6 +26,7 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.labels import classes_of_training, target_of
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, one_hot
@@ -158,35 +159,31 @@ class LabelledFolder:
 
     def __init__(self, folder, regression=False):
         tables = read_labelled_folder(folder, regression)
-        train = tables.pop("train")
-        self.texts = []
-        labels = []
-        self.train = self._add(train, labels)
-        self.files = {}
-        for table in tables.values():
-            self.files[os.path.basename(table.path)] = self._add(table, labels)
-        if train.schema.is_regression:
-            self.classes = None
-            self.targets = np.array(labels, float)
-        else:
-            self.classes = sorted(set(labels[: len(self.train)]))
-            index_of = {label: index for index, label in enumerate(self.classes)}
-            self.targets = np.array([index_of.get(label, -1) for label in labels])
+        train = tables["train"]
+        self.classes = None
+        if not train.schema.is_regression:
+            labels = [example.label for example in train.examples]
+            self.classes = classes_of_training(train.path, labels)
+            warning = numeric_labels_warning(train.path, self.classes)
+            if warning:
+                print(warning)
         self.metrics = train.schema.metrics_of(self.classes or [])
-        warning = self.classes and numeric_labels_warning(train.path, self.classes)
-        if warning:
-            print(warning)
-
-    def _add(self, table, labels):
-        """Adds the labelled examples of a table to the texts and to `labels`.
-
-        Returns: their indices
-        """
-        examples = [example for example in table.examples if example.label is not None]
-        start = len(labels)
-        self.texts += [example.texts for example in examples]
-        labels += [example.label for example in examples]
-        return np.arange(start, len(labels))
+        self.texts = []
+        self.files = {}
+        targets = []
+        for split, table in tables.items():
+            print(table)
+            start = len(targets)
+            for example in table.examples:
+                if example.label is not None:
+                    self.texts.append(example.texts)
+                    targets.append(target_of(example, self.classes, table.path, split))
+            indices = np.arange(start, len(targets))
+            if split == "train":
+                self.train = indices
+            else:
+                self.files[os.path.basename(table.path)] = indices
+        self.targets = np.array(targets)
 
     @property
     def rest(self):

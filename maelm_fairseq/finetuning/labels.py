@@ -5,9 +5,12 @@ from collections import Counter
 
 from ..base.errors import UsageError
 from ..base.typed_values import short_repr
+from .labelled_files import is_test_split
 
 logger = logging.getLogger(__name__)
 
+# The index of a label of a test file that the training file does not have: no prediction is right.
+UNKNOWN_LABEL = -1
 RARE_LABEL_COUNT = 10  # examples of a label that the log points out
 
 
@@ -48,6 +51,24 @@ def index_of_label(label, classes, path, line):
         f"{path}: line {line}: the label {short_repr(label)} is not one of the training set's, "
         f"{names}; correct it"
     )
+
+
+def target_of(example, classes, path, split):
+    """What an example's label stands for: a value, or the index of a class; 0 without a label.
+
+    Args:
+        example: `sentence_files.Example`
+        classes: of the training file; None if labels are values
+        path, split: of the example's file
+    Raises UsageError: the training file does not have the label, and it is not of a test file
+    """
+    if classes is None:
+        return float(example.label or 0)
+    if example.label is None:
+        return 0
+    if is_test_split(split) and example.label not in classes:
+        return UNKNOWN_LABEL
+    return index_of_label(example.label, classes, path, example.line)
 
 
 def counted(labels):

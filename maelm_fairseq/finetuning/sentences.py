@@ -18,13 +18,10 @@ from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
-from .labels import classes_of_training, counted, index_of_label
+from .labels import classes_of_training, counted, target_of
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
-
-# The index of a label of a test file that the training file does not have: no prediction is right.
-UNKNOWN_LABEL = -1
 
 
 @dataclass
@@ -131,7 +128,9 @@ class SentencesTask(LabelledTask):
             task=self,
             split=split,
             sequences=[tokens for tokens, _ in joined],
-            targets=[[self.target(example, path, split)] for example in table.examples],
+            targets=[
+                [target_of(example, self.state.labels, path, split)] for example in table.examples
+            ],
             summary=summary,
             metrics=table.schema.metrics_of(self.state.labels or []) if labels else [],
         )
@@ -150,16 +149,6 @@ class SentencesTask(LabelledTask):
         if classes and unknown:
             text += f"; labels absent from the training file count as errors: {unknown[:200]}"
         return text
-
-    def target(self, example, path, split):
-        """The index of a label, or its value; 0 where there is none."""
-        if self.is_regression:
-            return float(example.label or 0)
-        if example.label is None:
-            return 0
-        if is_test_split(split) and example.label not in self.state.labels:
-            return UNKNOWN_LABEL
-        return index_of_label(example.label, self.state.labels, path, example.line)
 
     def compute_loss(self, output, target):
         if self.is_regression:

@@ -37,6 +37,15 @@ class TextModel:
         self.masks_in_encoder = self.info.masks_in_encoder
         self.mask_id = dictionary.index(MASK)
 
+    def __repr__(self):
+        cfg = self.model.cfg
+        heads = ", ".join(self.model.classification_heads)
+        return (
+            f"{type(self).__name__}({cfg.encoder_layers} layers of width {cfg.encoder_embed_dim}, "
+            f"{len(self.dictionary):,} tokens, {self.model.max_positions()} positions"
+            f"{', fine-tuned on ' + heads if heads else ''})"
+        )
+
     def to(self, device):
         """Moves the model to a device, where everything then runs; returns self."""
         self.model.to(device)

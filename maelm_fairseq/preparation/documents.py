@@ -3,6 +3,8 @@
 import functools
 from typing import NamedTuple
 
+from ..base.utf8 import read_lines
+
 
 def line_counter(tokenizer):
     """A function that says which count of `InputCounts` a line belongs to.
@@ -24,6 +26,23 @@ def line_counter(tokenizer):
         return "lines_normalised_to_nothing"
 
     return count_name
+
+
+def documents_up_to(paths, limit):
+    """The number of documents in files of raw text, at most `limit`: what follows is not read.
+
+    Blank lines and the ends of files end documents.
+    """
+    documents = 0
+    for path in paths:
+        is_within = False
+        for _, line in read_lines(path):
+            is_text = bool(line.strip())
+            documents += is_text and not is_within
+            is_within = is_text
+            if documents == limit:
+                return documents
+    return documents
 
 
 class HeldOut(NamedTuple):

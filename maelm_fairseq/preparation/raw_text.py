@@ -13,6 +13,10 @@ def check_files(paths, option):
             raise MissingFileError(
                 f"{option}: file {path} does not exist; expected a text file; check the path"
             )
+        if os.path.isdir(path):
+            raise UsageError(
+                f"{option}: {path} is a folder; give its files, such as {path.rstrip('/')}/*.txt"
+            )
         if not os.path.isfile(path):
             raise UsageError(
                 f"{option}: {path} is not a file; expected text in a file, which is read more than"

@@ -1,7 +1,7 @@
 """Options that a recipe passes on to fairseq-train: parsed as it does, and refused where the recipe
 sets them itself."""
 
-from ..base.command_line import shorten_argparse_errors
+from ..base.command_line import shorten_argparse_errors, suggestion
 from ..base.errors import UsageError
 from ..base.option_fields import option
 from ..fairseq_api import options
@@ -35,8 +35,9 @@ def refuse_own(names, recipe, whole, fairseq_args):
     for name in names:
         own = getattr(recipe, name, None)
         if own != getattr(whole, name, own):
+            given = as_given(name, fairseq_args)
             fix = "leave it out; --help lists the options of the recipe itself"
-            raise UsageError(f"{as_given(name, fairseq_args)}: the recipe sets it: {fix}")
+            raise UsageError(f"{given}: the recipe sets it: {suggestion(given)}{fix}")
 
 
 def as_given(name, fairseq_args):

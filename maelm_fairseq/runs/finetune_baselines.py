@@ -225,4 +225,5 @@ def rows_of_examples(predictions, indices):
 
 def lead_note(result):
     """The lead of a Result over the bag of words, in words."""
-    return f" (difference {result.lead:+.2f} ± {result.lead_error:.2f})"
+    name = "together" if result.predictor == TOGETHER else result.predictor
+    return f" ({name} minus bag of words: {result.lead:+.2f} ± {result.lead_error:.2f})"

@@ -144,7 +144,7 @@ def highest_score_line(results):
         if other is best or other.predictor == TOGETHER or is_clearly_ahead(best, other):
             continue
         close.append(f"the {other.predictor}")
-    clearly = f", not clearly ahead of {' and '.join(close)}" if close else ""
+    clearly = f", not clearly ahead of {' or '.join(close)}" if close else ""
     hint = LABELLING_HINTS.get(best.predictor, "")
     return f"highest on {best.file_name}: the {best.predictor}{clearly}{hint}"
 

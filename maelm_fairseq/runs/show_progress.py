@@ -102,14 +102,14 @@ class LogReport:
     def validation(self, stats):
         verdict = self.verdict(float(stats["valid_loss"]))
         quality = self.quality(stats, "valid_")
-        return f"validation after {stats['valid_num_updates']} updates: {quality}{verdict}"
+        return f"validation after {int(stats['valid_num_updates']):,} updates: {quality}{verdict}"
 
     def verdict(self, loss):
         """What a loss of validation means, compared with that of token frequencies."""
         if self.unigram_bits is None:
             return ""
         if loss < self.unigram_bits:
-            comparison = "token frequencies alone have"
+            comparison = "token frequencies alone give"
         else:
             comparison = "no better than token frequencies,"
         return f" ({comparison} {self.unigram_bits})"

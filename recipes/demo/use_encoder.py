@@ -30,10 +30,12 @@ def main():
     args = parser.parse_args()
     model = hub.from_pretrained(args.checkpoint, data=args.data)
 
+    texts = args.texts or MASKED
+    filled = [model.fill_mask(text) for text in texts]
     print("What it fills in:")
-    for text in args.texts or MASKED:
+    for text, masks in zip(texts, filled):
         print("  " + text)
-        for candidates in model.fill_mask(text):
+        for candidates in masks:
             shown = [f"{piece} {probability:.0%}" for piece, probability in candidates]
             print("      " + "   ".join(shown))
     if args.texts:
