@@ -164,7 +164,7 @@ def read_encoders(args, pairs, origin):
     """
     encoders = [Records(path) for path in args.records]
     for encoder in encoders:
-        if not encoder.has(pairs.name, PAIRS_FEATURE, origin):
+        if not encoder.is_recorded(pairs.name, PAIRS_FEATURE, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
             raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
     names = [*NGRAM_MODELS, *(encoder.model for encoder in encoders)]
