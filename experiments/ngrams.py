@@ -68,7 +68,10 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     Raises:
         UsageError: the text has no words, or a model's records are of something else
     """
-    missing = [name for name in records if not records[name].has(pairs.name, PAIRS_FEATURE, origin)]
+    missing = []
+    for name in records:
+        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
+            missing.append(name)
     if not missing:
         return
     sentences = tokenizer.encode_lines([line for _, line in read_lines(text) if line.strip()])
