@@ -109,15 +109,15 @@ def check_sizes(cfg):
         raise UsageError(
             f"--encoder-attention-heads {heads} must divide --encoder-embed-dim {width}"
         )
-    _check_buckets(cfg)
+    check_buckets(cfg)
     if cfg.share_decoder_layers:
-        _check_shared_layers(cfg)
+        check_shared_layers(cfg)
     for name in ["decoder_relative_bias", "relative_position_local_init"]:
         if getattr(cfg, name) and not cfg.relative_position_num_buckets:
             raise UsageError(f"{option(name)} needs --relative-position-num-buckets over 0")
 
 
-def _check_buckets(cfg):
+def check_buckets(cfg):
     """Refuses buckets of the relative position bias that cannot be formed."""
     num_buckets = cfg.relative_position_num_buckets
     max_distance = cfg.relative_position_max_distance
@@ -142,7 +142,7 @@ def _check_buckets(cfg):
         )
 
 
-def _check_shared_layers(cfg):
+def check_shared_layers(cfg):
     """Refuses options that contradict --share-decoder-layers."""
     if cfg.decoder_layers > cfg.encoder_layers:
         raise UsageError(

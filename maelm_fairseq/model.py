@@ -83,7 +83,7 @@ class MaeLmModel(BaseFairseqModel):
         check_sizes(cfg)
         needs_decoder = getattr(task, "needs_decoder", False)
         if needs_decoder:
-            _check_task(cfg, task)
+            check_task(cfg, task)
         number = fingerprint(task.source_dictionary)
         # A task that was loaded from a checkpoint has the checkpoint's fingerprint.
         if task.state.state_dict.get(FINGERPRINT, number) != number:
@@ -100,7 +100,7 @@ class MaeLmModel(BaseFairseqModel):
         fairseq calls it at every update. Looking at each module is faster than setting its mode.
         """
         others = (module for module in self.modules() if module is not self)
-        if self.training is mode and all(_is_plainly_in(mode, module) for module in others):
+        if self.training is mode and all(is_plainly_in(mode, module) for module in others):
             return self
         return super().train(mode)
 
@@ -238,12 +238,12 @@ class MaeLmModel(BaseFairseqModel):
         fit_parts(state_dict, self.state_dict())
 
 
-def _is_plainly_in(mode, module):
+def is_plainly_in(mode, module):
     """Whether a module is in training mode, or not, and does nothing else when the mode is set."""
     return module.training is mode and type(module).train is nn.Module.train
 
 
-def _check_task(cfg, task):
+def check_task(cfg, task):
     """Refuses a pretraining task that the model cannot do."""
     tokens = task.max_positions()
     fix = "lower it, or raise --max-positions"

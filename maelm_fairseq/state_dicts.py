@@ -30,7 +30,7 @@ def fit_parts(weights, model_weights):
         model_weights: state dict of the model
     """
     keys = [key for key in {**model_weights, **weights} if not key.startswith(ENCODER_PREFIXES)]
-    for name in dict.fromkeys(map(_part_of, keys)):
+    for name in dict.fromkeys(map(part_of, keys)):
         saved_part = weights_of(weights, name)
         model_part = weights_of(model_weights, name)
         if shapes_of(saved_part) == shapes_of(model_part):
@@ -42,7 +42,7 @@ def fit_parts(weights, model_weights):
         logger.info(f"{name} {outcome}")
 
 
-def _part_of(key):
+def part_of(key):
     """The part that a weight belongs to; each head is one of its own."""
     depth = 2 if key.startswith(HEAD_PREFIX) else 1
     return ".".join(key.split(".")[:depth])

@@ -27,7 +27,7 @@ def open_to_read(path, expected="a file", pipe=False):
     try:
         file_type = stat.S_IFMT(os.stat(path).st_mode)
         if file_type == stat.S_IFREG:
-            return open(path, "rb", buffering=BUFFER, opener=_at_once)
+            return open(path, "rb", buffering=BUFFER, opener=open_at_once)
         if pipe and file_type == stat.S_IFIFO:
             return open(path, "rb", buffering=BUFFER)
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def open_to_read(path, expected="a file", pipe=False):
     raise UsageError(f"{name}: found {found}, expected a file; give the path of one")
 
 
-def _at_once(path, flags):
+def open_at_once(path, flags):
     """Opens a file without waiting for a writer, in case it has become a pipe after `os.stat`."""
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -100,33 +100,33 @@ def export(checkpoint, data, dest, format="auto", description=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
-    head_name, head = _head_of(model, checkpoint)
+    head_name, head = head_of(model, checkpoint)
     if info.label_scale != UNSCALED:
         unscale_head(head, *info.label_scale)
         info = replace(info, label_scale=UNSCALED)
     layout = weights.OWN_CLASSES if format == "code" else weights.choose_layout(model, head)
-    kind = _kind(model, layout, head, info)
-    labels = _labels(kind, head, info)
+    kind = kind_of_export(model, layout, head, info)
+    labels = labels_of_head(kind, head, info)
     config = make_config(model, layout, kind, labels, info.masks_in_encoder)
     tensors, remaining = weights.weights_for_transformers(model, layout, kind, head_name)
 
     with scratch_folder(dest) if was_there else atomic_folder(dest) as folder:
-        _write_model(folder, config, tensors, layout)
+        write_model(folder, config, tensors, layout)
         if kind.gives_features:
-            _write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
+            write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
         check_tokenizer(tokenizer, subwords, sample_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:
-            _check_same(dest, folder)
+            check_same(dest, folder)
         hub_model = MaeLm(model, dictionary, subwords, data, info)
         comparison = compare_with_transformers(folder, config, hub_model, data, kind)
     left_out = sorted({name.partition(".")[0] for name in remaining | unused})
     return Exported(config["architectures"][0], left_out, comparison, was_there)
 
 
-def _head_of(model, checkpoint):
+def head_of(model, checkpoint):
     """The name and the module of the head that a model was fine-tuned with; None without one."""
     name = only_head(model.classification_heads)
     if name is None:
@@ -140,13 +140,13 @@ def _head_of(model, checkpoint):
     return name, head
 
 
-def _check_same(dest, folder):
+def check_same(dest, folder):
     """Refuses a folder `dest` with other files, or other contents, than the export in `folder`.
 
     The model card is for users to edit, and may differ.
     """
     different = []
-    for name in sorted((_files(dest) | _files(folder)) - {CARD}):
+    for name in sorted((relative_paths(dest) | relative_paths(folder)) - {CARD}):
         paths = [os.path.join(parent, name) for parent in (dest, folder)]
         if not all(map(os.path.isfile, paths)) or not filecmp.cmp(*paths, shallow=False):
             different.append(name)
@@ -157,7 +157,7 @@ def _check_same(dest, folder):
         )
 
 
-def _files(folder):
+def relative_paths(folder):
     """The paths of all files in a folder, relative to it: set."""
     paths = set()
     for parent, _, names in os.walk(folder):
@@ -165,7 +165,7 @@ def _files(folder):
     return paths
 
 
-def _kind(model, layout, head, info):
+def kind_of_export(model, layout, head, info):
     """The `ExportKind` that the model with its head, or None, becomes."""
     if info.imported_from is not None:
         has_new_parts = model.decoder is not None or not info.imported_head
@@ -174,14 +174,14 @@ def _kind(model, layout, head, info):
     return weights.choose_kind(model, layout, head, info.masks_in_encoder)
 
 
-def _labels(kind, head, info):
+def labels_of_head(kind, head, info):
     """The names of the classes of a head, ["score"] for regression, None for other models."""
     if kind.has_labels:
         return info.classes(head.out_proj.out_features) or ["score"]
     return None
 
 
-def _write_model(folder, config, tensors, layout):
+def write_model(folder, config, tensors, layout):
     """Writes configuration, weights, and for `weights.OWN_CLASSES` the classes."""
     import safetensors.torch
 
@@ -193,7 +193,7 @@ def _write_model(folder, config, tensors, layout):
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
 
 
-def _write_json_files(folder, files):
+def write_json_files(folder, files):
     """Writes {path: contents} into a folder."""
     for name, contents in files.items():
         path = os.path.join(folder, name)

@@ -77,7 +77,7 @@ def read_source(folder):
         UsageError: it cannot be read, or computes something other than RoBERTa
     """
     path = os.path.join(folder, "config.json")
-    config = _read_config(folder, path)
+    config = read_config(folder, path)
     original_weights = {}
     for name, value in read_weights(folder).items():
         original_weights[str(name).removeprefix("roberta.")] = value
@@ -94,7 +94,7 @@ def read_source(folder):
     for native_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
         options[native_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
     tokenizer = read_subwords(folder)
-    _refuse_added_tokens(folder, tokenizer)
+    refuse_added_tokens(folder, tokenizer)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # their number is rounded up
         dropped.append("rows of the embedding without a token")
     for name in weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:
@@ -102,7 +102,7 @@ def read_source(folder):
     return Source(folder, tokenizer, options, weights, dropped)
 
 
-def _read_config(folder, path):
+def read_config(folder, path):
     """The configuration of a folder of transformers, at `path`: a dict of what RoBERTa computes."""
     if not os.path.isfile(path):
         if os.path.isfile(os.path.join(folder, PEFT_CONFIG)):
@@ -123,7 +123,7 @@ def _read_config(folder, path):
     return config
 
 
-def _refuse_added_tokens(folder, tokenizer):
+def refuse_added_tokens(folder, tokenizer):
     """Refuses tokens that were added to tokenizer.json only, beside a SentencePiece model."""
     path = os.path.join(folder, TOKENIZER_JSON)
     if tokenizer.path == path or not os.path.exists(path):
@@ -164,7 +164,7 @@ def weights_under_our_names(path, weights, special_rows):
     has_head = any(name.startswith("lm_head.") for name in remaining)
     embedding = take("embeddings.word_embeddings.weight", "any", "any")
     N, C = embedding.shape
-    converted = _convert_modules(path, remaining, MASKED_LM if has_head else ENCODER, C)
+    converted = convert_modules(path, remaining, MASKED_LM if has_head else ENCODER, C)
     # A damaged embedding may have fewer rows than the special ones; it is refused later, as no
     # vocabulary has so few symbols.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
@@ -193,7 +193,7 @@ def weights_under_our_names(path, weights, special_rows):
     return converted, sorted({match[1] for match in unused if match[1]})
 
 
-def _convert_modules(path, remaining, kind, C):
+def convert_modules(path, remaining, kind, C):
     """Takes the weights and biases of layers and norms out of `remaining`: {our name: tensor}.
 
     Args:

@@ -97,8 +97,8 @@ def build_tokenizer(subwords):
     model_type, charsmap = read_settings(processor)
     numbers = range(3, len(processor))  # after <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
-    tokenizer = tokenizers.Tokenizer(_build_model(subwords, model_type, numbers, has_bytes))
-    tokenizer.normalizer = _build_normalizer(charsmap)
+    tokenizer = tokenizers.Tokenizer(build_model(subwords, model_type, numbers, has_bytes))
+    tokenizer.normalizer = build_normalizer(charsmap)
     tokenizer.pre_tokenizer = split_into_words()
     decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
     if has_bytes:
@@ -114,7 +114,7 @@ def build_tokenizer(subwords):
     return tokenizer
 
 
-def _build_model(subwords, model_type, numbers, has_bytes):
+def build_model(subwords, model_type, numbers, has_bytes):
     """The model with the pieces of a SentencePiece model, of which `numbers` are not special."""
     processor = subwords.processor
     vocabulary = subwords.symbols[:-1]  # without <mask>
@@ -125,14 +125,14 @@ def _build_model(subwords, model_type, numbers, has_bytes):
             if not processor.is_byte(i):
                 scores[processor.id_to_piece(i)] = processor.get_score(i)
         return models.BPE(
-            ids, _merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes
+            ids, merges_of(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes
         )
     scores = [0.0] * len(SPECIAL) + [processor.get_score(i) for i in numbers]
     pieces = list(zip(vocabulary, scores))
     return models.Unigram(pieces, unk_id=UNKNOWN, byte_fallback=has_bytes)
 
 
-def _build_normalizer(charsmap):
+def build_normalizer(charsmap):
     """The normalisation of a SentencePiece model, given its precompiled map of characters."""
     # Precompiled applies the map to one letter with its marks at a time. It loses the marks where
     # the map changes the letter alone, so they are separated from the letter until it is done.
@@ -217,7 +217,7 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises UsageError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    compared = _encoded_by_both(tokenizer, subwords, lines, for_words)
+    compared = encoded_by_both(tokenizer, subwords, lines, for_words)
     differing = []
     for text, ids, expected in compared:
         if ids != expected and not is_known_difference(text):
@@ -239,7 +239,7 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     return len(compared)
 
 
-def _encoded_by_both(tokenizer, subwords, lines, for_words):
+def encoded_by_both(tokenizer, subwords, lines, for_words):
     """(text, ids of the tokenizer, expected ids) of all texts that `check_tokenizer` compares."""
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]
@@ -271,7 +271,7 @@ def is_known_difference(text):
     )
 
 
-def _merges(scores):
+def merges_of(scores):
     """{piece: score} -> the pairs of pieces that BPE joins, in the order in which it does so."""
     splits = []
     for piece, score in scores.items():

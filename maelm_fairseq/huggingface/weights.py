@@ -118,13 +118,13 @@ def weights_for_transformers(model, layout, kind, head_name=None):
         the names of the model's weights that the class does not have, a set
     """
     remaining = dict(model.state_dict())
-    convert = _weights_of_own_classes if layout is OWN_CLASSES else _stock_weights
+    convert = weights_of_own_classes if layout is OWN_CLASSES else weights_of_stock_classes
     converted = convert(model, remaining, layout, kind, head_name)
     copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
     return copies, set(remaining)
 
 
-def _weights_of_own_classes(model, remaining, layout, kind, head_name):
+def weights_of_own_classes(model, remaining, layout, kind, head_name):
     """Takes the weights of a class of modeling_mae_lm.py out of `remaining`.
 
     That is {native name: tensor}. Returns: {exported name: tensor}
@@ -148,7 +148,7 @@ def _weights_of_own_classes(model, remaining, layout, kind, head_name):
     return converted
 
 
-def _stock_weights(model, remaining, layout, kind, head_name):
+def weights_of_stock_classes(model, remaining, layout, kind, head_name):
     """Takes the weights of a class of transformers out of `remaining`, {native name: tensor}.
 
     Returns: {exported name: tensor}

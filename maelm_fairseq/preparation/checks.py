@@ -69,18 +69,18 @@ def check_split(folder, name, tokenizer, expected):
     checksums = [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
         ("idx", index.path, sha256(index.path)),
-        ("bin", data, _sha256_of_tokens(tokens)),
+        ("bin", data, sha256_of_tokens(tokens)),
     ]
-    _check_unchanged(prefix, checksums, record, fix)
-    counts = _check_lines(data, index, tokens, tokenizer, record.sample, fix)
-    rate = _report_counts(prefix, counts, record)
+    check_unchanged(prefix, checksums, record, fix)
+    counts = check_lines(data, index, tokens, tokenizer, record.sample, fix)
+    rate = report_counts(prefix, counts, record)
     counted = {
         "text_lines": counts.text_lines,
         "documents": counts.documents,
         "tokens": counts.tokens,
     }
     check_counts(data, counted, record, fix)
-    _check_unknown(data, rate)
+    check_unknown(data, rate)
     verdict = "all files match their SHA-256"
     if not record.sha256:
         verdict = "there are no SHA-256 to compare"
@@ -91,7 +91,7 @@ def check_split(folder, name, tokenizer, expected):
     return record
 
 
-def _check_unknown(data, rate):
+def check_unknown(data, rate):
     """Refuses data with too large a share of unknown characters."""
     if rate > MAXIMUM_UNKNOWN_RATE:
         raise UsageError(
@@ -101,7 +101,7 @@ def _check_unknown(data, rate):
         )
 
 
-def _check_unchanged(prefix, checksums, record, fix):
+def check_unchanged(prefix, checksums, record, fix):
     """Compares (file type, path of a file, SHA-256 of its contents) with a record."""
     for file_type, path, checksum in checksums:
         if record.sha256.get(file_type, checksum) != checksum:
@@ -110,14 +110,14 @@ def _check_unchanged(prefix, checksums, record, fix):
             )
 
 
-def _sha256_of_tokens(tokens):
+def sha256_of_tokens(tokens):
     digest = hashlib.sha256()
     for start in range(0, len(tokens), BLOCK_TOKENS):
         digest.update(tokens[start : start + BLOCK_TOKENS])
     return digest.hexdigest()
 
 
-def _check_lines(data, index, tokens, tokenizer, sample, fix):
+def check_lines(data, index, tokens, tokenizer, sample, fix):
     """Counts lines and documents, and compares the tokens of a sample of lines with its text.
 
     Args:
@@ -151,7 +151,7 @@ def _check_lines(data, index, tokens, tokenizer, sample, fix):
     return TokenCounts(documents, text_lines, len(tokens), longest)
 
 
-def _report_counts(prefix, counts, record):
+def report_counts(prefix, counts, record):
     """Prints what a split has; returns the share of its characters that are unknown."""
     rate = record.unknown / max(record.characters, 1)
     text = (
@@ -206,7 +206,7 @@ def check(dest, manifest, selected):
     parts_of_train = shards + 1 if valid_documents else shards
     for split, parts in records.items():
         if len(parts) == (parts_of_train if split == "train" else 1):
-            _check_whole(split, parts, dest, valid_documents)
+            check_whole(split, parts, dest, valid_documents)
             warn_of_unsuitable_text(split, parts[0].input, tokens[split], len(tokenizer.symbols))
     if len(selected) < shards:
         print(
@@ -215,7 +215,7 @@ def check(dest, manifest, selected):
         )
 
 
-def _check_whole(split, parts, dest, valid_documents):
+def check_whole(split, parts, dest, valid_documents):
     """Prints what was read, and checks that all parts together have the same text."""
     counts = parts[0].input
     text = (

@@ -194,7 +194,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             part = part_checksum(split, number, shards, fingerprints)
             checksums = {"vocabulary": digest, "part": part}
             record = SplitRecord(counts, 0, 0, 0, [], checksums)
-            out[number] = _open_shard(stack, folder, split, record)
+            out[number] = open_shard(stack, folder, split, record)
         queue = ChunkQueue(workers, vocabulary)
 
         def shard_of(document):
@@ -202,14 +202,14 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             return out.get(number % shards) if where == split else None
 
         try:
-            lines = _lines(paths, bar)
-            _distribute(lines, line_counter(tokenizer), counts, shard_of, queue.submit)
+            lines = lines_of_files(paths, bar)
+            distribute(lines, line_counter(tokenizer), counts, shard_of, queue.submit)
             queue.finish(out.values())
         except BrokenProcessPool:
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        _check_input(paths, fingerprints, counts, shards)
+        check_input(paths, fingerprints, counts, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
@@ -219,14 +219,14 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
     return counts
 
 
-def _open_shard(stack, folder, split, record):
+def open_shard(stack, folder, split, record):
     """A `Shard` whose files are closed with an ExitStack."""
     tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
     sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
     return Shard(tokens, sizes, record)
 
 
-def _lines(paths, bar):
+def lines_of_files(paths, bar):
     """Yields the lines of all files, and FILE_END after each file."""
     for path in paths:
         for _, line in read_lines(path, bar.update):
@@ -234,7 +234,7 @@ def _lines(paths, bar):
         yield FILE_END
 
 
-def _distribute(lines, count_name, counts, shard_of, submit):
+def distribute(lines, count_name, counts, shard_of, submit):
     """Adds lines to the shards of their documents.
 
     Args:
@@ -264,7 +264,7 @@ def _distribute(lines, count_name, counts, shard_of, submit):
     vars(counts).update(counts_of_lines, lines=counts_of_lines.total())
 
 
-def _check_input(paths, fingerprints, counts, shards):
+def check_input(paths, fingerprints, counts, shards):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, fingerprints):
         if file_sample(path) != before:

@@ -61,8 +61,8 @@ def parse(task_class, argv, program, description):
     Returns: namespace; the further options, which are fairseq-train's
     """
     parser = Parser(prog=program, description=description, epilog=epilog(task_class))
-    _add_options(parser)
-    _add_settings(parser)
+    add_options(parser)
+    add_settings(parser)
     args, fairseq_args = parser.parse_known_args(argv)
     refuse_stray_value(fairseq_args)
     args.save_dir = os.path.abspath(args.save_dir)
@@ -74,7 +74,7 @@ def parse(task_class, argv, program, description):
     return args, fairseq_args
 
 
-def _add_options(parser):
+def add_options(parser):
     add = parser.add_argument
     add(
         "--labelled",
@@ -117,7 +117,7 @@ def _add_options(parser):
     )
 
 
-def _add_settings(parser):
+def add_settings(parser):
     defaults = "the defaults are in maelm_fairseq/finetuning/hyperparameters.py and glue.py"
     group = parser.add_argument_group("settings", defaults)
     # With "store" a later one replaces an earlier one, as fairseq's options do.

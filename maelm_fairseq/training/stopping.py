@@ -59,8 +59,8 @@ def handle_signals(announce, pass_on=False):
     if threading.current_thread() is not threading.main_thread():
         return
     if stop_state.pid is None:
-        os.register_at_fork(after_in_child=_protect_worker)
-        atexit.register(_ignore)
+        os.register_at_fork(after_in_child=protect_worker)
+        atexit.register(ignore_signals)
     if pass_on:
         # The helper that all processes share inherits that signals are ignored, so that it outlives
         # those that are sent to the whole group.
@@ -71,10 +71,10 @@ def handle_signals(announce, pass_on=False):
     stop_state.pid = os.getpid()
     stop_state.announces = announce
     stop_state.passes_on = pass_on
-    handle_unless_ignored(_note)
+    handle_unless_ignored(note_request)
 
 
-def _ignore():
+def ignore_signals():
     """Ignores signals, so that a program that has done its work keeps its exit status.
 
     The interpreter takes a moment to end.
@@ -84,7 +84,7 @@ def _ignore():
             signal.signal(number, signal.SIG_IGN)
 
 
-def _note(number, frame):
+def note_request(number, frame):
     """The signal handler."""
     if os.getpid() != stop_state.pid:
         return
@@ -101,18 +101,18 @@ def _note(number, frame):
             process.terminate()
 
 
-def _protect_worker():
+def protect_worker():
     """Has a loader worker ignore a SIGTERM that is not from the process that it works for.
 
     A whole group of processes may be sent the signal. PyTorch's workers would end, and the run
-    would fail without them. The other signals reach `_note`, which does nothing in workers.
+    would fail without them. The other signals reach `note_request`, which does nothing in workers.
     """
     if os.getppid() == stop_state.pid:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(stop_state.pid,), daemon=True).start()
+        threading.Thread(target=end_when_parent_asks, args=(stop_state.pid,), daemon=True).start()
 
 
-def _end_with(parent):
+def end_when_parent_asks(parent):
     """Ends this process when `parent` sends it SIGTERM."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
         pass
