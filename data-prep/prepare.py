@@ -102,7 +102,8 @@ def add_options(parser):
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     defaults = []
     for size, pieces in VOCAB_SIZES.items():
-        defaults.append(f"{pieces:,} from {size // 10**6:,} MB")
+        at_least = f" from {size // 10**6:,} MB on" if size else ""
+        defaults.append(f"{pieces:,}{at_least}")
     add(
         "--vocab-size",
         type=within(1),

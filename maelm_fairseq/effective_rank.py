@@ -42,7 +42,7 @@ def parse_args():
         "--names",
         nargs="+",
         metavar="NAME",
-        help="of the checkpoints, in figure and tables (default: their paths)",
+        help="what figure and tables call the checkpoints (default: their paths)",
     )
     add("--data", required=True, metavar="DIR", help="binarized text with its dict.txt")
     add("--dest", required=True, metavar="DIR", help="new folder to write")

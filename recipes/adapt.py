@@ -73,7 +73,7 @@ def parse():
         type=path,
         required=True,
         metavar="DIR",
-        help="folder of transformers with the layout of RoBERTa",
+        help="folder of a Hugging Face model with the layout of RoBERTa",
     )
     add(
         "--train",
@@ -211,7 +211,7 @@ def check_folders(args):
 
 
 def positions_of_model(folder):
-    """How many positions the model in a folder of transformers has."""
+    """How many positions the model in a Hugging Face folder has."""
     return len(read_source(folder).weights["encoder.embed_positions.weight"]) - 1
 
 

@@ -336,7 +336,7 @@ def test_folders_refused(exported, prepared, tmp_path):
     other = vocabulary(tmp_path / "unigram", kind="unigram", byte_fallback=True, vocab_size=330)
     fault = "prepared with another vocabulary than .*roberta/sentencepiece.bpe.model"
     refused(exported, other, tmp_path, fault)
-    fault = "config.json: not found, expected a folder of transformers; .*need no import"
+    fault = "config.json: not found, expected the folder of a Hugging Face model; .*need no import"
     for path in [exported.parent / "checkpoint_last.pt", prepared, exported / "config.json"]:
         refused(path, prepared, tmp_path, fault)
     fault = "roberta: exists already; remove it or choose another --dest$"

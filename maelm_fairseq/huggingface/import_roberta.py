@@ -4,8 +4,8 @@ MAE-LM.
     python -m maelm_fairseq.huggingface.import_roberta
         --checkpoint DIR --data DIR --dest checkpoint.pt
 
---checkpoint is a folder of transformers with the layout of RoBERTa, XLM-R or CamemBERT and its
-vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that
+--checkpoint is the folder of a Hugging Face model with the layout of RoBERTa, XLM-R or CamemBERT,
+and with its vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that
 `data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the mean of
 their old pieces.
 Encoder and language-model head then compute exactly what they did. The decoder is new, and so is
@@ -41,7 +41,7 @@ def parse_args():
         "--checkpoint",
         required=True,
         metavar="DIR",
-        help="folder of transformers, with the vocabulary",
+        help="folder of a Hugging Face model, with the vocabulary",
     )
     add(
         "--data",
@@ -60,14 +60,14 @@ def parse_args():
         "--extend-positions",
         type=within(1, 10**6),
         metavar="N",
-        help="positions, more than it has: theirs repeat",
+        help="how many positions to have, more than the model has: those of the model repeat",
     )
     add(
         "--seed",
         type=within(0),
         default=1,
         metavar="N",
-        help="of what is new (default: %(default)s)",
+        help="seed of the new weights (default: %(default)s)",
     )
     return parser.parse_args()
 

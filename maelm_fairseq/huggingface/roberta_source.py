@@ -67,7 +67,7 @@ class Source:
 
 
 def read_source(folder):
-    """Reads a folder of transformers, with `config.json`, weights and vocabulary.
+    """Reads the folder of a Hugging Face model, with `config.json`, weights and vocabulary.
 
     Nothing in it is executed.
 
@@ -103,7 +103,7 @@ def read_source(folder):
 
 
 def read_config(folder, path):
-    """The configuration of a folder of transformers, at `path`: a dict of what RoBERTa computes."""
+    """The configuration of the model in the folder `path`: a dict of what RoBERTa computes."""
     if not os.path.isfile(path):
         if os.path.isfile(os.path.join(folder, PEFT_CONFIG)):
             raise UsageError(
@@ -112,7 +112,9 @@ def read_config(folder, path):
                 "it writes"
             )
         hint = "checkpoints of MAE-LM need no import: give them to --finetune-from-model"
-        raise MissingFileError(f"{path}: not found, expected a folder of transformers; {hint}")
+        raise MissingFileError(
+            f"{path}: not found, expected the folder of a Hugging Face model; {hint}"
+        )
     expected = "the configuration of a transformers model"
     config = read_json(path, Dict[str, Any], expected, "download it again")
     model_type = config.get("model_type")
@@ -237,7 +239,7 @@ def take_weight(path, weights, name, *shape):
 
 
 def read_weights(folder):
-    """The weights of a folder of transformers: {name: tensor}."""
+    """The weights of a Hugging Face model in a folder: {name: tensor}."""
     path = os.path.join(folder, "model.safetensors")
     if os.path.isfile(path):
         import safetensors.torch
