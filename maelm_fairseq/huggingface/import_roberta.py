@@ -5,9 +5,9 @@ MAE-LM.
         --checkpoint DIR --data DIR --dest checkpoint.pt
 
 --checkpoint is the folder of a Hugging Face model with the layout of RoBERTa, XLM-R or CamemBERT,
-and with its vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a folder that
-`data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the mean of
-their old pieces.
+and with its vocabulary, a tokenizer.json of byte-level BPE or a SentencePiece model. --data is a
+folder that `data-prep/prepare.sh --vocabulary` prepared with it; words of --add-tokens begin as the
+mean of their old pieces.
 Encoder and language-model head then compute exactly what they did. The decoder is new, and so is
 the head where there is none: with a new decoder before it, it has to learn its input anyway. With
 --share-decoder-layers the encoder's last layers are the decoder, and none is new. --dest is for
