@@ -249,3 +249,14 @@ def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
         mean, low, high = comparison("pairs", variant, "mlm")
         assert f"{abs(mean):.1f} points" in claim or f"{mean:+.1f} " in claim
         assert f"({low:+.1f} to {high:+.1f}" in claim
+
+
+def test_prose_says_what_pretraining_adds():
+    """In the mean of the tasks, and from which side of the bag of words."""
+    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- tasks -->\n(.*?)<!-- end -->", text, flags=re.S)
+    titles = [small.VARIANT_TITLES[variant] for variant in ["small", "untrained"]]
+    pretrained, untrained = (float(cells(table, title)[-1]) for title in titles)
+    behind = float(cells(table, BAG)[-1]) - untrained
+    assert f"**Pretraining adds {pretrained - untrained:.1f} points**" in text
+    assert f"scores {behind:.1f} points less than the bag of words" in text
