@@ -27,7 +27,7 @@ from maelm_fairseq.preparation.checks import check
 from maelm_fairseq.preparation.documents import HeldOut, documents_up_to
 from maelm_fairseq.preparation.encode import encode
 from maelm_fairseq.preparation.progress import say
-from maelm_fairseq.preparation.raw_text import check_files, file_sample
+from maelm_fairseq.preparation.raw_text import check_files, file_identity
 from maelm_fairseq.preparation.records import (
     MANIFEST,
     Manifest,
@@ -191,7 +191,7 @@ def given_vocabulary(args):
     for number, line in read_lines(args.add_tokens):
         if len(line.split()) > 1:
             raise UsageError(
-                f"{args.add_tokens}, line {number}: found {line.strip()!r}, expected one word"
+                f"{args.add_tokens}: line {number}: found {line.strip()!r}, expected one word"
             )
         words += line.split()
     if not words:
@@ -297,8 +297,8 @@ def make_manifest(args, tokenizer):
             args.vocab_size = max(n for from_size, n in VOCAB_SIZES.items() if from_size <= size)
         vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
     options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
-    train_files = list(map(file_sample, args.train))
-    return Manifest(FORMAT, train_files, list(map(file_sample, args.valid)), options)
+    train_files = list(map(file_identity, args.train))
+    return Manifest(FORMAT, train_files, list(map(file_identity, args.valid)), options)
 
 
 def encode_missing(args, manifest, vocabulary, selected, held_out):
@@ -314,8 +314,8 @@ def encode_missing(args, manifest, vocabulary, selected, held_out):
         if missing:
             source = "train" if held_out else split
             files = getattr(args, source)
-            fingerprints = getattr(manifest, source)
-            encode(files, fingerprints, missing, split, vocabulary, args.workers, shards, held_out)
+            identities = getattr(manifest, source)
+            encode(files, identities, missing, split, vocabulary, args.workers, shards, held_out)
 
 
 def main():

@@ -154,14 +154,14 @@ def options_of_arm(name):
 
 def main():
     parser = Parser("arms.py", description=__doc__)
-    parser.add_argument("encoders", nargs="?", metavar="pilots or ARM-SEED")
-    encoders = parser.parse_args().encoders
-    if encoders is None:
+    parser.add_argument("selection", nargs="?", metavar="pilots or ARM-SEED")
+    selection = parser.parse_args().selection
+    if selection is None:
         print(*encoders(), sep="\n")
-    elif encoders == "pilots":
+    elif selection == "pilots":
         print(*pilots(), sep="\n")
     else:
-        print(" ".join(f"'{word}'" for word in options_of_arm(encoders)))
+        print(" ".join(f"'{word}'" for word in options_of_arm(selection)))
 
 
 if __name__ == "__main__":

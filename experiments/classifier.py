@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.swa_utils import AveragedModel
 
-from maelm_fairseq.base.subwords import sequence
+from maelm_fairseq.base.subwords import join_and_cut
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
 from maelm_fairseq.finetuning.labelled_task import layers_below_head
 from maelm_fairseq.heads import SequenceClassificationHead
@@ -51,7 +51,7 @@ class Examples:
 
     def __init__(self, texts, targets, tokenizer, positions):
         encoded = tokenizer.encode_all(texts)
-        self.tokens = [torch.tensor(sequence([tokens], positions)[0]) for tokens in encoded]
+        self.tokens = [torch.tensor(join_and_cut([tokens], positions)[0]) for tokens in encoded]
         self.is_regression = targets.dtype.kind == "f"
         if self.is_regression:
             self.targets = (targets - targets.mean()) / targets.std()

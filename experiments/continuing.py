@@ -20,7 +20,7 @@ from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
-from maelm_fairseq.huggingface.tokenizer import sample_lines
+from maelm_fairseq.huggingface.tokenizer import recorded_lines
 from maelm_fairseq.preparation import sentence_probes
 from measure import HELD_OUT_TEXT, losses, scores_of_fine_tuning, write_records
 
@@ -31,7 +31,7 @@ BASE = "base"  # the RoBERTa, not continued
 
 def train_vocabulary(text, dest):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, log_report=False)
     tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
     tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
         ("</s>", EOS), ("<s>", 0), add_prefix_space=False
@@ -67,7 +67,7 @@ def agreement_pairs(lines):
 
 def without_labels(model):
     """Yields what is measured without training: (task, feature, metric, value)."""
-    lines = sample_lines(model.data, ["valid"])
+    lines = recorded_lines(model.data, ["valid"])
     pairs = agreement_pairs(lines)
     yield "agreement", "examples", "count", len(pairs.good)
     ways = {"masks left out": False, "masks in the encoder": True}

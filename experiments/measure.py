@@ -40,7 +40,7 @@ from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.evaluation.records import CHOSEN_LAYER, LAST_LAYER, Records
 from maelm_fairseq.fairseq_api import init_bert_params
-from maelm_fairseq.runs.show_progress import validations
+from maelm_fairseq.runs.log_report import validations
 from maelm_fairseq.vocabulary import load_dictionary
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"

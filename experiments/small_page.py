@@ -41,7 +41,7 @@ from small import (
 )
 
 SMALL_PAGE = Path(__file__).with_name("SMALL.md")
-BOOTSTRAP_DRAWS = 1000  # of the bootstrap
+BOOTSTRAP_DRAWS = 1000
 WITH_BAG = ", together with a bag of words"
 MAE_LM, ALL_MASKS, MLM = OBJECTIVES
 SHARED = "small"

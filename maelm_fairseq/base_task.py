@@ -56,7 +56,7 @@ class MaeLmBaseTask(FairseqTask):
         longest = dataset.sizes.max()
         if max_positions is not None and longest > max_positions:  # fairseq would drop them
             raise UsageError(
-                f"sequences of up to {longest} tokens, {max_positions} are allowed: "
+                f"the longest sequence has {longest} tokens, but a batch may have {max_positions}: "
                 "raise --max-tokens"
             )
         batching = {name: options.pop(name, default) for name, default in BATCH_OPTIONS.items()}

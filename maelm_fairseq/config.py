@@ -68,8 +68,8 @@ class MaeLmConfig(FairseqDataclass):
     )
     share_decoder_layers: bool = setting(
         False,
-        "no decoder of its own: its --decoder-layers are the encoder's last ones, "
-        "in which masks attend to the tokens that the encoder sees, and those never to masks",
+        "no decoder of its own: the encoder's last --decoder-layers layers take its place; "
+        "there, masks attend to tokens, but tokens never to masks",
     )
     decoder_relative_bias: bool = setting(
         False,

@@ -59,13 +59,13 @@ def parse_args():
         type=within(1e-6, 1, float),
         nargs="+",
         default=[TAU],
-        help="share of the energy, or several (default: 0.9)",
+        help=f"share of the energy, or several (default: {TAU})",
     )
     add(
         "--mask-prob",
         type=within(0, 1, float),
         default=0.15,
-        help="share of [MASK] in inputs (default: 0.15)",
+        help="share of [MASK] in inputs (default: %(default)s)",
     )
     add(
         "--tokens-per-sample",
@@ -80,7 +80,12 @@ def parse_args():
         default="complete_doc",
         help="as in pretraining (default: %(default)s)",
     )
-    add("--seed", type=within(0), default=1, help="of the draws of blocks and masks (default: 1)")
+    add(
+        "--seed",
+        type=within(0),
+        default=1,
+        help="of the draws of blocks and masks (default: %(default)s)",
+    )
     args = parser.parse_args()
     args.names = checked_names(args.names or args.checkpoint, len(args.checkpoint))
     args.tau = list(dict.fromkeys(args.tau))

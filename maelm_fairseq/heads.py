@@ -23,11 +23,11 @@ def alignment(x):
 class LMHead(nn.Module):
     """Linear, GELU, LayerNorm, then the tied token embedding with a bias."""
 
-    def __init__(self, width: int, vocabulary: int, eps: float):
+    def __init__(self, width: int, vocabulary_size: int, eps: float):
         super().__init__()
         self.dense = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width, eps)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
 
     def forward(self, x, embedding):
         """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""

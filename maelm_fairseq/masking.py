@@ -69,8 +69,8 @@ class MaskSettings:
 
 
 @lru_cache(maxsize=10_000)
-def rounding(seed, time, size):
-    """Two numbers in [0, 1) that decide whether counts are rounded up or down.
+def rounding_offsets(seed, time, size):
+    """Two offsets in [0, 1), which are added to counts before these are rounded down.
 
     They depend on the arguments alone: blocks of equal length have equally many positions selected,
     so that a batch of them needs no padding, and the expectation of every count is exact.
@@ -144,7 +144,7 @@ class MaskedBatch(NamedTuple):
         padded = tokens.numel() + masked.numel() > rows
         return cls(tokens, positions, masked, target.size(1), padded), target
 
-    def with_visible_masks(self, target, share, fraction, mask_id, pad):
+    def with_visible_masks(self, target, share, offset, mask_id, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
 
         They are the first of `masked_positions`, whose order is random. They are appended to what
@@ -153,12 +153,11 @@ class MaskedBatch(NamedTuple):
         Args:
             target: (B, K)
             share: from 0 to 1
-            fraction: in [0, 1), drawn uniformly by the caller. Counts are rounded down after it
-                is added, so that on average, the share is exact
-        Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by the padding that blocks of
-            different counts need
+            offset: of `rounding_offsets`, added to counts before they are rounded down
+        Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by as many
+            columns of padding as the counts of blocks differ by
         """
-        counts, fewest, highest = self._counts_of_visible_masks(share, fraction)
+        counts, fewest, highest = self._counts_of_visible_masks(share, offset)
         M = self.masked_positions.size(1)
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
@@ -183,14 +182,14 @@ class MaskedBatch(NamedTuple):
         already_visible, of_masks = target.tensor_split([target.size(1) - M], dim=1)
         return batch, torch.cat([already_visible, *split(of_masks, pad)], dim=1)
 
-    def _counts_of_visible_masks(self, share, fraction):
+    def _counts_of_visible_masks(self, share, offset):
         """How many masks of each block the encoder sees: int64 (B, 1), the fewest, and the most."""
         masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
-        counts = (share * masks.double() + fraction).long()
+        counts = (share * masks.double() + offset).long()
         if self.padded:
             return counts, int(counts.min()), int(counts.max())
         # Each block has M masks: no need to wait for the device.
-        count = int(share * self.masked_positions.size(1) + fraction)
+        count = int(share * self.masked_positions.size(1) + offset)
         return counts, count, count
 
 
@@ -224,9 +223,13 @@ class Masking:
             index: of the block in its dataset
         """
         rng = np.random.default_rng([self.seed, epoch, WHICH, index])
-        selected, round_visible = self._select(rng, tokens, epoch)
+        words = None if self.word_starts is None else self._word_of_each(tokens)
+        candidates = len(tokens) - 1 if words is None else int(words.max(initial=-1)) + 1
+        offset_of_selected, offset_of_visible = rounding_offsets(self.seed, epoch, candidates)
+        count = min(candidates, int(self.mask_prob * candidates + offset_of_selected))
+        selected = self._select(rng, candidates, count, words)
         K = len(selected)
-        ends = [min(K, int(share * K + round_visible)) for share in self.cumulative_shares]
+        ends = [min(K, int(share * K + offset_of_visible)) for share in self.cumulative_shares]
         end_of_unchanged, end_of_random, end_of_visible = ends
         visible_tokens = tokens[selected[:end_of_visible]]
         if end_of_random > end_of_unchanged:
@@ -245,26 +248,20 @@ class Masking:
             targets=tokens[selected],
         )
 
-    def _select(self, rng, tokens, epoch):
-        """Draws the positions to predict.
+    def _select(self, rng, candidates, count, words=None):
+        """Draws the positions to predict: int64 (K,), in random order.
 
-        Returns: int64 (K,), in random order; a number in [0, 1) that rounds other counts
+        Args:
+            candidates: how many tokens after `<s>`, or words, are to be chosen from
+            count: how many of them
+            words: the word of each token after `<s>`; None if tokens are chosen
         """
-        word_of_each = None if self.word_starts is None else self._word_of_each(tokens)
-        if word_of_each is None:
-            candidates = len(tokens) - 1
-        elif len(word_of_each):
-            candidates = int(word_of_each[-1]) + 1
-        else:
-            candidates = 0
-        round_selected, round_visible = rounding(self.seed, time=epoch, size=candidates)
-        count = min(candidates, int(self.mask_prob * candidates + round_selected))
         chosen = rng.choice(candidates, count, replace=False)
-        if word_of_each is not None:
+        if words is not None:
             is_chosen = np.zeros(candidates, dtype=bool)
             is_chosen[chosen] = True
-            chosen = rng.permutation(np.flatnonzero(is_chosen[word_of_each]))
-        return chosen + 1, round_visible  # <s> is at 0
+            chosen = rng.permutation(np.flatnonzero(is_chosen[words]))
+        return chosen + 1  # <s> is at 0
 
     def _word_of_each(self, tokens):
         """The index of the word that each token after `<s>` belongs to: int64 (T - 1,)."""

@@ -100,7 +100,7 @@ class MaeLmModel(BaseFairseqModel):
         fairseq calls it at every update. Looking at each module is faster than setting its mode.
         """
         others = (module for module in self.modules() if module is not self)
-        if self.training is mode and all(is_plainly_in(mode, module) for module in others):
+        if self.training is mode and all(needs_no_change(mode, module) for module in others):
             return self
         return super().train(mode)
 
@@ -148,7 +148,7 @@ class MaeLmModel(BaseFairseqModel):
                 "needs_decoder = True; others pass features_only=True or classification_head_name"
             )
         if self.decoder is None:
-            decoded = self.forward_shared(
+            decoded = self.forward_without_decoder(
                 src_tokens, positions, masked_positions, num_predicted, padded
             )
         else:
@@ -186,14 +186,15 @@ class MaeLmModel(BaseFairseqModel):
         positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
-    def forward_shared(
+    def forward_without_decoder(
         self, tokens, positions, masked_positions, num_predicted=None, padded=True, all_layers=False
     ):
-        """Shared decoder layers: [MASK] enters before the encoder's last ones, and only reads.
+        """Predicts by the encoder itself, without a decoder of its own.
 
-        An MLM has no shared layers. The visible rows are computed as in `forward_encoder`, whatever
-        is masked. The rows have the same order as in `forward_decoder`, and here, too, the last
-        layer computes only the predicted ones.
+        With shared decoder layers, [MASK] enters before the encoder's last layers, and no other row
+        attends to it; an MLM has no such layers. The visible rows are computed as in
+        `forward_encoder`, whatever is masked. The rows have the same order as in `forward_decoder`,
+        and here, too, the last layer computes only the predicted ones.
 
         Args:
             tokens, positions: (B, V)
@@ -238,7 +239,7 @@ class MaeLmModel(BaseFairseqModel):
         fit_parts(state_dict, self.state_dict())
 
 
-def is_plainly_in(mode, module):
+def needs_no_change(mode, module):
     """Whether a module is in training mode, or not, and does nothing else when the mode is set."""
     return module.training is mode and type(module).train is nn.Module.train
 

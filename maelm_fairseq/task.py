@@ -12,7 +12,7 @@ from omegaconf import II, MISSING
 
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
-from .base.line_sizes import LineSizes
+from .base.line_sizes import check_index
 from .base.option_fields import as_dict, setting
 from .base_task import MaeLmBaseTask, check_metric_is_logged
 from .data.blocks import TokenBlocks
@@ -27,7 +27,7 @@ from .fairseq_api import (
     register_task,
     utils,
 )
-from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding
+from .masking import NO_POSITION, MaskedBatch, Masking, MaskSettings, rounding_offsets
 from .precision import PrecisionConfig
 from .vocabulary import checked_dictionary, load_dictionary
 
@@ -111,15 +111,15 @@ class MaeLmTask(MaeLmBaseTask):
 
     def begin_with_counts(self, model):
         """Gives a model, in place, embeddings from co-occurrence and a bias from frequencies."""
-        vocabulary, width = model.embed_tokens.weight.shape
-        if width > vocabulary:
+        vocabulary_size, width = model.embed_tokens.weight.shape
+        if width > vocabulary_size:
             raise UsageError(
                 f"--cooccurrence-embeddings: --encoder-embed-dim {width} "
-                f"must be at most {vocabulary}, the symbols of dict.txt"
+                f"must be at most {vocabulary_size}, the symbols of dict.txt"
             )
         text = self.read_split(self.cfg.train_subset)
-        pairs, counts = count_neighbours(text.sample(MAX_COUNTED_TOKENS), vocabulary)
-        vectors = embeddings(pairs, counts, vocabulary, width, EMBEDDING_STD)
+        pairs, counts = count_neighbours(text.sample(MAX_COUNTED_TOKENS), vocabulary_size)
+        vectors = embeddings(pairs, counts, vocabulary_size, width, EMBEDDING_STD)
         # Those that another machine computes may differ in the last bits.
         vectors = from_first_process(vectors)
         frequencies = torch.from_numpy(text.counts(MAX_COUNTED_TOKENS) + 1).double()
@@ -128,7 +128,7 @@ class MaeLmTask(MaeLmBaseTask):
             model.embed_tokens.weight[filled] = vectors[filled]
             model.lm_head.bias.copy_((frequencies / frequencies.sum()).log())
         logger.info(
-            f"{int(filled.sum()):,} of {vocabulary:,} embeddings "
+            f"{int(filled.sum()):,} of {vocabulary_size:,} embeddings "
             "start from co-occurrence in the training text"
         )
 
@@ -163,7 +163,7 @@ class MaeLmTask(MaeLmBaseTask):
         check_criterion_logs_metric(cfg, criterion)
         self._warn_of_schedules(cfg)
         for folder in utils.split_paths(self.cfg.data):  # some have their turn only days later
-            LineSizes(prefix_of(folder, cfg.dataset.train_subset))
+            check_index(prefix_of(folder, cfg.dataset.train_subset))
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
             self._measure_frequencies(self.datasets[cfg.dataset.train_subset], valid)
@@ -226,10 +226,10 @@ class MaeLmTask(MaeLmBaseTask):
         share = 1 - update_num / self.fade_updates if self.fade_updates else 0
         if share <= 0:
             return sample
-        round_masks, _ = rounding(self.cfg.seed, time=update_num, size=0)
+        offset, _ = rounding_offsets(self.cfg.seed, time=update_num, size=0)
         mask_id, pad = self.masking.mask_id, self.dictionary.pad()
         inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
-            sample["target"], share, round_masks, mask_id, pad
+            sample["target"], share, offset, mask_id, pad
         )
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}

@@ -161,13 +161,13 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
 
 def held_out_lines(args, data):
     """The lines of the held-out text, shuffled."""
-    from maelm_fairseq.huggingface.tokenizer import sample_lines  # of the extra `huggingface`
+    from maelm_fairseq.huggingface.tokenizer import recorded_lines  # of the extra `huggingface`
 
     if args.valid:
         stripped = (line.strip() for _, line in read_lines(args.valid))
         lines = [line for line in stripped if line]
     else:
-        lines = sample_lines(data, ["valid"])
+        lines = recorded_lines(data, ["valid"])
     random.Random(1).shuffle(lines)
     return lines
 

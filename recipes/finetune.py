@@ -1,10 +1,10 @@
 """Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of
 their scores.
 
-Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS/seed1, whose
-checkpoint_last.pt is the result. The same command resumes. The seed with the best score on the dev
-file then predicts the test files, and is scored on those that have labels. For sentences, the
-recipe also prints the scores of a bag of words, which needs no encoder.
+Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1,
+whose checkpoint_last.pt is the result. The same command resumes. The seed with the best score on
+the dev file then predicts the test files, and is scored on those that have labels. For sentences,
+the recipe also prints the scores of a bag of words, which needs no encoder.
 Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and
 SQuAD in the form that their servers take) and a report with precision, recall and F1 of each class.
 """
@@ -39,7 +39,7 @@ from maelm_fairseq.runs.finetune_results import (
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
 
-MIN_BAG_SECONDS = 60  # seconds that the bag of words may always take
+MIN_BAG_SECONDS = 60  # that the bag of words may always take
 # The script that starts this program for a task, by fairseq's name of the task.
 SCRIPTS = {
     "mae_lm_sentences": "finetune_glue.sh",

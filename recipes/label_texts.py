@@ -36,7 +36,7 @@ from maelm_fairseq.predict import (
     text_columns,
 )
 
-MIN_PROBABILITY = 1e-30  # probability: the logarithm, which is the vote, stays finite
+MIN_PROBABILITY = 1e-30  # keeps its logarithm, which is the vote, finite
 
 
 def outputs_of_encoder(model, texts, classes):

@@ -19,13 +19,14 @@ from maelm_fairseq.base.command_line import Parser, folder_name, script_and_opti
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.option_fields import option
 from maelm_fairseq.base.signals import STOPPED, handle_unless_ignored
-from maelm_fairseq.runs import show_progress
+from maelm_fairseq.runs import log_report
 from maelm_fairseq.runs.machines import DISTRIBUTED_VARIABLES, count_gpus, rendezvous, take_gpus
 from maelm_fairseq.runs.pretrain_settings import (
+    apply_run_options,
     drop_replaced_groups,
     fairseq_options,
-    fit_to_devices,
     read_settings,
+    turn_off_switches,
 )
 from maelm_fairseq.training.reporting import reporter
 
@@ -142,8 +143,9 @@ def main():
         args.gpus = count_gpus()
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")
     cfg = read_settings(RECIPES / "hydra", name)
-    fairseq_args = drop_replaced_groups(cfg, fairseq_args)
-    batch = fit_to_devices(cfg, args, fairseq_args)
+    drop_replaced_groups(cfg, fairseq_args)
+    fairseq_args = turn_off_switches(cfg, fairseq_args)
+    batch = apply_run_options(cfg, args, fairseq_args)
     if not args.dry_run:
         if args.gpus:
             take_gpus(args.gpus)
@@ -171,7 +173,7 @@ def main():
 def load_fairseq_train():
     """Imports fairseq-train, and then the plugin, which extends it; both log to train.log."""
     save_dir = sys.argv[sys.argv.index("--save-dir") + 1]
-    show_progress.log_to(os.path.join(save_dir, "train.log"))
+    log_report.log_to(os.path.join(save_dir, "train.log"))
     from fairseq_cli import train
 
     import maelm_fairseq.plugin  # noqa: F401

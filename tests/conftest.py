@@ -172,7 +172,7 @@ def script(path, *arguments, status=0, cwd=None, **environment):
     return done
 
 
-def refused(path, *arguments, **options):
+def error_of_script(path, *arguments, **options):
     """Runs a script that must fail; returns its one line of error."""
     done = script(path, *arguments, status=1, **options)
     assert "Traceback" not in done.stdout + done.stderr

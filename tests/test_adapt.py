@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 import adapt
-from conftest import documents, error_of, refused, script, text_of
+from conftest import documents, error_of, error_of_script, script, text_of
 from huggingface_cases import byte_level_roberta
 from maelm_fairseq import hub
 from tables import rows_of
@@ -87,7 +87,7 @@ def test_the_same_command_has_nothing_left_to_do(adapted):
         "out.work: made from different inputs or with different options: "
         "--extend-positions was 200 and is 300"
     )
-    assert message in refused("recipes/adapt.sh", *arguments, "--extend-positions", 300)
+    assert message in error_of_script("recipes/adapt.sh", *arguments, "--extend-positions", 300)
 
 
 def test_it_goes_on_to_more_updates(adapted, tmp_path):

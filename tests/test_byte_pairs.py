@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 import torch
 
-from conftest import refused, refuses, script, succeed
+from conftest import error_of_script, refuses, script, succeed
 from huggingface_cases import (
     MLM,
     NO_BIAS,
@@ -360,12 +360,12 @@ def test_options_that_do_not_fit(roberta, extended, prepared, tmp_path):
     (tmp_path / "words.txt").write_text("one\ntwo words\n")
     options = ["--train", theirs / "text.txt", "--valid", theirs / "text.txt"]
     options += ["--dest", tmp_path / "data", "--add-tokens", tmp_path / "words.txt"]
-    error = refused("data-prep/prepare.sh", *options, "--vocabulary", theirs)
+    error = error_of_script("data-prep/prepare.sh", *options, "--vocabulary", theirs)
     assert error.endswith("words.txt, line 2: found 'two words', expected one word")
     (tmp_path / "words.txt").write_text("one\n")
-    error = refused("data-prep/prepare.sh", *options, "--vocabulary", prepared)
+    error = error_of_script("data-prep/prepare.sh", *options, "--vocabulary", prepared)
     assert "words can be added to a tokenizer.json" in error
-    assert "--add-tokens needs a --vocabulary" in refused("data-prep/prepare.sh", *options)
+    assert "--add-tokens needs a --vocabulary" in error_of_script("data-prep/prepare.sh", *options)
 
     message = f"--extend-positions 9: the checkpoint has {P}, expected as many or more"
     with pytest.raises(UsageError, match=message):

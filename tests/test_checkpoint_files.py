@@ -15,7 +15,7 @@ import torch
 from conftest import TINY, VALIDATE, command, run
 from hostile_files import spoil
 from maelm_fairseq.checkpoints import reading
-from training import assert_same_weights, checkpoint, refused, train, updates
+from training import assert_same_weights, checkpoint, error_of_command, train, updates
 
 INTERVAL = ["--save-interval-updates", 2, "--max-update", 5]
 
@@ -105,7 +105,7 @@ def test_data_that_no_checkpoint_is_of_are_named_once(data, saved, tmp_path):
     damaged = shutil.copytree(data, tmp_path / "data")
     os.truncate(damaged / "train.bin", 10)
     before = sorted(saved.iterdir())
-    message = refused(damaged, *TINY, "--save-dir", saved, *INTERVAL)
+    message = error_of_command(damaged, *TINY, "--save-dir", saved, *INTERVAL)
     assert message.count("train.bin") == 1
     assert "no checkpoint" not in message
     assert sorted(saved.iterdir()) == before
@@ -153,7 +153,7 @@ def test_an_explicit_restore_file_is_checked_wherever_it_is(data, saved):
     path = saved / "checkpoint_last.pt"
     spoil(path, "another_vocabulary")
     before = path.read_bytes()
-    error = refused(data, *TINY, "--save-dir", saved, *INTERVAL, "--restore-file", path)
+    error = error_of_command(data, *TINY, "--save-dir", saved, *INTERVAL, "--restore-file", path)
     assert f"{path}: " in error
     assert path.read_bytes() == before
 
@@ -162,7 +162,7 @@ def test_without_last_checkpoints_a_run_does_not_begin_anew(data, tmp_path):
     options = ["--no-last-checkpoints", "--max-epoch", 1, "--max-update", 0]
     train(data, tmp_path, *options)
     before = (tmp_path / "checkpoint1.pt").read_bytes()
-    error = refused(data, *TINY, "--save-dir", tmp_path, *options)
+    error = error_of_command(data, *TINY, "--save-dir", tmp_path, *options)
     assert f"{tmp_path}: no checkpoint_last.pt, and no other" in error
     assert (tmp_path / "checkpoint1.pt").read_bytes() == before
 
@@ -199,7 +199,7 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
     for path in [saved / "checkpoint_last.pt", *saved.glob("checkpoint_1_*.pt")]:
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
-    error = refused(data, *TINY, "--save-dir", saved)
+    error = error_of_command(data, *TINY, "--save-dir", saved)
     assert f"{saved}: no checkpoint_last.pt, and no other" in error
     assert "another one (checkpoint_best.pt), copy it to" in error
     assert (saved / "checkpoint_best.pt").read_bytes() == before
@@ -215,7 +215,7 @@ def test_the_error_says_how_to_resume_from_another_checkpoint(data, saved, damag
             spoil(checkpoint_file, "empty")
         else:
             checkpoint_file.unlink()
-    error = refused(data, *TINY, "--save-dir", saved)
+    error = error_of_command(data, *TINY, "--save-dir", saved)
     assert f"; to resume from another one (checkpoint_best.pt), copy it to {path}" in error
     shutil.copy(saved / "checkpoint_best.pt", path)
     assert "@ 5 updates" in train(data, saved, "--max-update", 6)
@@ -247,7 +247,7 @@ def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):
     assert "@ 2 updates" in train(data, saved, "--restore-file", second, "--max-update", 3)
     assert updates(saved) == 3
     spoil(second, "flipped_bit")
-    error = refused(data, *TINY, "--save-dir", saved, "--restore-file", second)
+    error = error_of_command(data, *TINY, "--save-dir", saved, "--restore-file", second)
     assert f"{second}: damaged: the checksum" in error
     assert updates(saved) == 3
 
@@ -268,7 +268,7 @@ def test_damaged_checkpoints_that_nothing_can_replace(data, saved):
     for path in saved.glob("checkpoint*.pt"):
         spoil(path, "cut_in_half")
     for _ in range(2):  # The second time, what is damaged must not be taken for missing.
-        error = refused(data, *TINY, "--save-dir", saved)
+        error = error_of_command(data, *TINY, "--save-dir", saved)
         assert "none of 3 checkpoints can be resumed from: " in error
         assert f"{saved}/checkpoint_last.pt: damaged: its end is missing" in error
     assert sorted(path.name for path in saved.glob("checkpoint*")) == names
@@ -329,7 +329,7 @@ def test_whole_checkpoints_from_which_no_run_resumes_are_refused_and_stay(
         torch.save(state, paths[name])
         spoil(paths[name], name)
     before = {path.name: path.read_bytes() for path in paths.values()}
-    error = refused(data, *TINY, "--save-dir", tmp_path)
+    error = error_of_command(data, *TINY, "--save-dir", tmp_path)
     assert f"none of {len(paths)} checkpoints can be resumed from: " in error
     path_pattern = r"\S+/checkpoint_1_\d+\.pt"
     reasons = dict(re.findall(rf"({path_pattern}): (.*?)(?=; {path_pattern}: |$)", error))
@@ -362,7 +362,7 @@ def test_a_checkpoint_of_a_run_with_other_components_is_refused_and_stays(
     if "--lr-scheduler" in options:
         place = TINY.index("--total-num-update")
         tiny = [*TINY[:place], *TINY[place + 2 :]]
-    error = refused(data, *tiny, *options, "--save-dir", saved)
+    error = error_of_command(data, *tiny, *options, "--save-dir", saved)
     assert f"{last}: " in error
     assert message in error
     assert last.read_bytes() == before
@@ -383,13 +383,13 @@ def test_starting_points(data, saved, tmp_path):
     start = saved.rename(tmp_path / "start")
     command = [data, *TINY, "--save-dir", tmp_path / "run", "--finetune-from-model"]
     missing = tmp_path / "nosuch.pt"
-    assert f"--finetune-from-model {missing} does not exist" in refused(*command, missing)
-    assert f"--finetune-from-model {start} is a folder" in refused(*command, start)
+    assert f"--finetune-from-model {missing} does not exist" in error_of_command(*command, missing)
+    assert f"--finetune-from-model {start} is a folder" in error_of_command(*command, start)
     best, link = start / "checkpoint_best.pt", tmp_path / "link.pt"
     link.symlink_to(best)
     command = [data, *TINY, "--save-dir", start, "--finetune-from-model"]
     for path in [best, link]:
-        assert "the run would overwrite what it starts from" in refused(*command, path)
+        assert "the run would overwrite what it starts from" in error_of_command(*command, path)
     arguments = ["--finetune-from-model", start / "checkpoint_last.pt", "--decoder-layers", 2]
     printed = train(data, tmp_path / "run", *arguments)
     assert "decoder is newly initialised" in printed  # The decoder of the checkpoint has one layer.
@@ -458,7 +458,7 @@ def test_a_full_disk(data, saved):
 
 def test_numbers_that_are_not_finite_stop_the_run(data, tmp_path):
     arguments = ["--lr", 1e30, "--warmup-updates", 0, "--save-interval-updates", 1]
-    error = refused(data, *TINY, *arguments, "--max-update", 9, "--save-dir", tmp_path)
+    error = error_of_command(data, *TINY, *arguments, "--max-update", 9, "--save-dir", tmp_path)
     assert "not finite after update" in error
     assert "a lower --lr" in error
     assert "the same command resumes from" in error
@@ -484,7 +484,7 @@ def test_a_second_run_in_the_same_folder_is_refused(data, tmp_path):
     )
     process = int(first.stdout.readline())
     next(line for line in first.stdout if "train_inner" in line)
-    assert f"in use by another run, process {process} on" in refused(*options)
+    assert f"in use by another run, process {process} on" in error_of_command(*options)
     os.kill(process, signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
     train(data, tmp_path)  # The lock has ended with the process.

@@ -7,7 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from conftest import TINY
 from maelm_fairseq.criterion import MaeLmCriterion
 from small_models import SHARED, Setting
-from training import refused, train
+from training import error_of_command, train
 
 DECODER = dict(encoder_layers=3)
 NO_BIAS = {"relative_position_num_buckets": 0}
@@ -83,5 +83,7 @@ FADE = "--sample-break-mode none --encoder-mask-fade-updates 3"
     (FADE, "contradicts --encoder-mask-fade-updates 3"),
 ])  # fmt: skip
 def test_inputs_of_many_shapes_are_refused(data, tmp_path, options, message):
-    error = refused(data, *TINY, "--save-dir", tmp_path, "--compile-layers", *options.split())
+    error = error_of_command(
+        data, *TINY, "--save-dir", tmp_path, "--compile-layers", *options.split()
+    )
     assert message in error

@@ -11,7 +11,7 @@ from conftest import TINY
 from maelm_fairseq.data import cooccurrence
 from maelm_fairseq.vocabulary import load_dictionary
 from stoppable_runs import finish, two_processes
-from training import assert_same_weights, checkpoint, refused, train
+from training import assert_same_weights, checkpoint, error_of_command, train
 
 BEGIN = ["--cooccurrence-embeddings", "--encoder-embed-dim", 8, "--encoder-attention-heads", 2]
 STILL = ["--lr", 1e-12, "--max-update", 1]  # Training changes nothing that a test would see.
@@ -128,7 +128,7 @@ def test_two_processes_begin_as_one_does(data, tmp_path):
 
 def test_more_columns_than_symbols_are_refused(data, tmp_path):
     wide = ["--cooccurrence-embeddings", "--encoder-embed-dim", 4096, "--encoder-layers", 1]
-    fault = refused(data, *TINY, *wide, "--save-dir", tmp_path)
+    fault = error_of_command(data, *TINY, *wide, "--save-dir", tmp_path)
     assert "--cooccurrence-embeddings: --encoder-embed-dim 4096 must be at most" in fault
 
 

@@ -21,7 +21,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype
 
 import prepare
-from conftest import binarize, documents, error_of, refused, refuses, script
+from conftest import binarize, documents, error_of, error_of_script, refuses, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_subwords
@@ -266,7 +266,7 @@ def test_each_program_says_in_one_line_what_it_lacks(tmp_path):
     bare = tmp_path / "bare python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
-    assert "make install" in refused("data-prep/prepare.sh", "--help", PYTHON=str(bare))
+    assert "make install" in error_of_script("data-prep/prepare.sh", "--help", PYTHON=str(bare))
 
 
 # Wrong input --------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_missing_empty_and_undecodable_files(text, tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
         files = dict(text, train=[*text["valid"], tmp_path / name])
-        return refused(PREPARE, *arguments(files, tmp_path / "dest", "--vocab-size", 300))
+        return error_of_script(PREPARE, *arguments(files, tmp_path / "dest", "--vocab-size", 300))
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
@@ -335,11 +335,11 @@ def test_text_in_another_encoding_is_refused_with_its_name(tmp_path, encoding, m
 def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path):
     text = dict(text, train=text["valid"])
     command = [PREPARE, *arguments(text, tmp_path / "dest", "--only-vocabulary")]
-    error = refused(*command, "--vocab-size", 2**31 - 1)
+    error = error_of_script(*command, "--vocab-size", 2**31 - 1)
     assert "--vocab-size 2147483647: too large for this text; give at most" in error
-    error = refused(*command, "--vocab-size", 9, "--byte-fallback")
+    error = error_of_script(*command, "--vocab-size", 9, "--byte-fallback")
     assert "--vocab-size 9: too small for its characters; give at least 2" in error
-    error = refused(*command)
+    error = error_of_script(*command)
     assert "--vocab-size 8000: too large for this text; give at most" in error
     most = error.split()[-1]
     assert most.isdigit()
@@ -351,19 +351,19 @@ def test_a_wrong_size_of_the_vocabulary_and_the_corrected_command(text, tmp_path
 def test_a_destination_with_another_corpus_or_other_options(text, prepared, tmp_path):
     dest = prepared["dest"]
     before = snapshot(dest)
-    error = refused(PREPARE, *arguments(text, dest, "--vocab-size", 700, "--shards", 2))
+    error = error_of_script(PREPARE, *arguments(text, dest, "--vocab-size", 700, "--shards", 2))
     assert "--vocab-size was 150 and is 700" in error
     assert "--lowercase was True and is False" in error
     assert "--shards was 1 and is 2" in error
     options = ["--train", *text["train"], "--valid-documents", 9, "--dest", dest, *OPTIONS]
-    error = refused(PREPARE, *options)
+    error = error_of_script(PREPARE, *options)
     assert "valid differs; --valid-documents was not given and is 9" in error
     other = dict(text, train=text["train"][:2] + text["valid"])
-    assert "train differs" in refused(PREPARE, *arguments(other, dest, *OPTIONS))
+    assert "train differs" in error_of_script(PREPARE, *arguments(other, dest, *OPTIONS))
     assert snapshot(dest) == before
     for name in ["train.json", "train.bin"]:
         (tmp_path / name).write_bytes(b"x")
-        error = refused(PREPARE, *arguments(text, tmp_path, *OPTIONS))
+        error = error_of_script(PREPARE, *arguments(text, tmp_path, *OPTIONS))
         assert f"contains {name} but no prepare.json" in error
 
 
@@ -371,12 +371,12 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
     text = dict(text, train=[write(tmp_path / "train.txt", documents(3, 6))])
     vocabulary = ["--vocabulary", prepared["dest"] / "sentencepiece.model"]
     shards = ["--shards", 4, "--shard", 1, "--workers", 1]
-    error = refused(PREPARE, *arguments(text, tmp_path / "four", *vocabulary, *shards))
+    error = error_of_script(PREPARE, *arguments(text, tmp_path / "four", *vocabulary, *shards))
     assert "3 documents" in error
     assert "use fewer --shards" in error
     assert not list((tmp_path / "four" / "shard1").glob("train*"))
     options = ["--train", *text["train"], "--valid-documents", 3, "--dest", tmp_path / "three"]
-    error = refused(PREPARE, *options, *vocabulary)
+    error = error_of_script(PREPARE, *options, *vocabulary)
     assert "--valid-documents 3: found 3 documents" in error
     assert not (tmp_path / "three").exists()
 

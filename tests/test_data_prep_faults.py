@@ -10,7 +10,7 @@ import time
 import pytest
 
 import check
-from conftest import error_of, refused, script
+from conftest import error_of, error_of_script, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.preparation import encode, raw_text
 from raw_text import PREP, arguments, snapshot, write
@@ -67,7 +67,7 @@ def test_killed_at_any_step_and_run_again(corpus, tmp_path):
         assert not (dest / name).exists()
         has_partial_files = bool(list(dest.glob(".*.partial")))
         assert has_partial_files == (number != signal.SIGINT)
-    error = refused("data-prep/check.py", dest)
+    error = error_of_script("data-prep/check.py", dest)
     assert error.endswith("the preparation was not finished; run prepare.sh again")
     script("data-prep/prepare.sh", *options)
     assert snapshot(dest) == snapshot(tmp_path / "uninterrupted")
@@ -101,7 +101,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
     limited.write_text(f'#!/bin/sh\nulimit -f 2\nexec "{sys.executable}" "$@"\n')
     limited.chmod(0o755)
     options = arguments(corpus, dest, *OPTIONS)
-    error = refused("data-prep/prepare.sh", *options, PYTHON=str(limited))
+    error = error_of_script("data-prep/prepare.sh", *options, PYTHON=str(limited))
     assert error == f"error: {dest / 'sentencepiece.model'}: File too large"
     assert sorted(os.listdir(dest)) == ["prepare.json", "sentencepiece.log"]
     script("data-prep/prepare.sh", *options)
@@ -114,7 +114,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
 def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, monkeypatch):
     model = str(corpus["dest"] / "sentencepiece.model")
     files = list(map(str, corpus["valid"]))
-    before = dict(raw_text.file_sample(files[0]), bytes=1)
+    before = dict(raw_text.file_identity(files[0]), bytes=1)
     with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], {0: str(tmp_path)}, "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))
@@ -166,10 +166,14 @@ def test_text_of_unknown_characters(corpus, tmp_path):
     vocabulary = ["--vocabulary", corpus["dest"] / "sentencepiece.model"]
     foreign = write(tmp_path / "foreign.txt", [["\u0434\u0430 \u043d\u0435\u0442 kan"], ["ku"]])
     text = {"train": [foreign], "valid": corpus["valid"]}
-    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "data", *vocabulary))
+    error = error_of_script(
+        "data-prep/prepare.sh", *arguments(text, tmp_path / "data", *vocabulary)
+    )
     assert "of the characters are unknown, expected at most 1%" in error
     # A line in a foreign script is one unknown piece, and all of its characters count.
     foreign = write(tmp_path / "more.txt", [["kan lo " * 40], ["\u0434\u0430 " * 3]])
     text = {"train": [foreign], "valid": corpus["valid"]}
-    error = refused("data-prep/prepare.sh", *arguments(text, tmp_path / "more", *vocabulary))
+    error = error_of_script(
+        "data-prep/prepare.sh", *arguments(text, tmp_path / "more", *vocabulary)
+    )
     assert "2.1% of the characters are unknown" in error

@@ -20,7 +20,7 @@ from conftest import (
     text_of,
 )
 from stoppable_runs import free_port
-from training import refused
+from training import error_of_command
 
 WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
 
@@ -60,7 +60,7 @@ def test_options(data, tmp_path, options, message):
 
     Others are in test_task.py.
     """
-    assert message in refused(data, *TINY, "--save-dir", tmp_path, *options.split())
+    assert message in error_of_command(data, *TINY, "--save-dir", tmp_path, *options.split())
 
 
 @pytest.mark.parametrize("options, message", [
@@ -70,19 +70,21 @@ def test_options(data, tmp_path, options, message):
     ([*VALIDATE, "--path", "nosuch.pt"], "nosuch.pt: not found, expected a checkpoint"),
 ])  # fmt: skip
 def test_validation(data, options, message):
-    assert refused(data, *options, program="fairseq-validate").startswith(f"error: {message}")
+    assert error_of_command(data, *options, program="fairseq-validate").startswith(
+        f"error: {message}"
+    )
 
 
 def test_no_architecture(data):
-    assert "are --arch, --task and --criterion there?" in refused(data, *TINY[:2])
+    assert "are --arch, --task and --criterion there?" in error_of_command(data, *TINY[:2])
 
 
 def test_missing_data(data, tmp_path):
     arguments = [*TINY, "--save-dir", tmp_path / "run"]
-    error = refused(tmp_path / "nosuch", *arguments)
+    error = error_of_command(tmp_path / "nosuch", *arguments)
     assert f"{tmp_path}/nosuch/dict.txt: not found (no such folder)" in error
     shutil.copy(data / "dict.txt", tmp_path)
-    assert f"{tmp_path}/valid.idx: not found" in refused(tmp_path, *arguments)
+    assert f"{tmp_path}/valid.idx: not found" in error_of_command(tmp_path, *arguments)
 
 
 def test_a_dictionary_that_is_not_the_vocabularys(pretrained, tmp_path):
@@ -90,7 +92,7 @@ def test_a_dictionary_that_is_not_the_vocabularys(pretrained, tmp_path):
     data = shutil.copytree(pretrained[0], tmp_path / "data")
     first, second, *others = (data / "dict.txt").read_bytes().splitlines(keepends=True)
     (data / "dict.txt").write_bytes(b"".join([second, first, *others]))
-    error = refused(data, *TINY, "--save-dir", tmp_path / "run")
+    error = error_of_command(data, *TINY, "--save-dir", tmp_path / "run")
     fault = "its 102 symbols differ from those of the dict.txt beside it"
     assert f"{data}/sentencepiece.model: {fault}" in error
 
@@ -100,20 +102,22 @@ def test_pipes_and_devices_in_the_place_of_files(pretrained, tmp_path, name):
     data = shutil.copytree(pretrained[0], tmp_path / "data")
     (data / name).unlink()
     os.mkfifo(data / name)
-    assert f"{data}/{name}" in refused(data, *TINY, "--save-dir", tmp_path / "run")
+    assert f"{data}/{name}" in error_of_command(data, *TINY, "--save-dir", tmp_path / "run")
 
 
 def test_folders_that_take_turns(data, tmp_path):
     text = text_of(documents(5, 3))
     options = [*TINY, "--save-dir", tmp_path / "run"]
     other = binarize(tmp_path / "other", {"train": text})
-    assert f"{other}/dict.txt differs from that of {data}" in refused(f"{data}:{other}", *options)
+    assert f"{other}/dict.txt differs from that of {data}" in error_of_command(
+        f"{data}:{other}", *options
+    )
     valid = binarize(tmp_path / "valid", {"valid": text}, data / "dict.txt")
-    assert f"{valid}/train.idx: not found" in refused(f"{data}:{valid}", *options)
+    assert f"{valid}/train.idx: not found" in error_of_command(f"{data}:{valid}", *options)
     for ending in ["bin", "idx"]:
         shutil.copy(data / f"train.{ending}", valid)
     os.truncate(valid / "train.idx", 100)
-    assert f"{valid}/train.idx has 100 bytes" in refused(f"{data}:{valid}", *options)
+    assert f"{valid}/train.idx has 100 bytes" in error_of_command(f"{data}:{valid}", *options)
 
 
 def test_mask_in_the_data(tmp_path):
@@ -121,14 +125,14 @@ def test_mask_in_the_data(tmp_path):
     text = text_of(documents(5, 3))
     symbols = sorted(set(text.split())) + ["<mask>"]
     folder = binarize(tmp_path / "data", {"train": text + "kan <mask>\n\n", "valid": text}, symbols)
-    error = refused(folder, *TINY, "--save-dir", tmp_path / "run", "--num-workers", 2)
+    error = error_of_command(folder, *TINY, "--save-dir", tmp_path / "run", "--num-workers", 2)
     assert f"{folder}/train: <mask> in block" in error
 
 
 def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
     data, checkpoint = pretrained
     restore = ["--save-dir", tmp_path / "run", "--restore-file", checkpoint]
-    error = refused(
+    error = error_of_command(
         data, *TINY, *restore, "--encoder-layers", 3, "--relative-position-num-buckets", 8
     )
     assert "--encoder-layers 2 in the checkpoint, 3 here;" in error
@@ -136,13 +140,13 @@ def test_checkpoint_of_another_size_or_vocabulary(pretrained, tmp_path):
     symbols = [line.split()[0] for line in (data / "dict.txt").read_text().splitlines()]
     text = text_of(documents(5, 3))
     other = binarize(tmp_path / "other", {"train": text, "valid": text}, symbols[::-1])
-    error = refused(other, *TINY, *restore)
+    error = error_of_command(other, *TINY, *restore)
     assert "trained with another dict.txt: that has 102 symbols and this one 102" in error
 
 
 def test_hydra(data, tmp_path):
     options = [*hydra(tmp_path, data, TINY_MODEL), "+task.mask_prob=2"]
-    error = refused(*options, program="fairseq-hydra-train")
+    error = error_of_command(*options, program="fairseq-hydra-train")
     assert error == "error: --mask-prob 2.0 must be greater than 0 and less than 1"
 
 
@@ -163,7 +167,7 @@ def test_in_the_process_of_each_gpu(data, tmp_path):
         "--save-dir",
         tmp_path,
     ]
-    error = refused("-c", SPAWN, data, *TINY, *options, program="python")
+    error = error_of_command("-c", SPAWN, data, *TINY, *options, program="python")
     assert error == "error: --mask-prob 2.0 must be greater than 0 and less than 1"
 
 

@@ -13,7 +13,7 @@ from conftest import documents, refuses
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.evaluation import features, few_shot, probes
-from maelm_fairseq.evaluation.probe_tasks import Task, deal, identity, read_probe_task
+from maelm_fairseq.evaluation.probe_tasks import Task, deal, hash_of_texts, read_probe_task
 
 
 def write(folder, header, **splits):
@@ -81,7 +81,7 @@ def test_folds_depend_on_texts_alone(tmp_path):
         assert len(counts) == 5
         assert counts.max() - counts.min() <= 1
     # The folds are the same on every machine and with every version of the libraries.
-    ids = np.array([identity((f"text {i}",)) for i in range(10)], np.uint64)
+    ids = np.array([hash_of_texts((f"text {i}",)) for i in range(10)], np.uint64)
     assert deal(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
 
 

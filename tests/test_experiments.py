@@ -58,6 +58,11 @@ def parsed(*words):
     return options.parse_args_and_arch(options.get_training_parser(), list(map(str, words)))
 
 
+def test_all_encoders_are_listed(capsys):
+    run_main(arms.main)
+    assert capsys.readouterr().out.splitlines() == arms.encoders()
+
+
 def test_every_arm_differs_from_the_others_and_is_what_fairseq_train_takes(data):
     models = set()
     for name, arm in arms.ARMS.items():
@@ -96,7 +101,7 @@ def test_every_way_to_continue_is_what_fairseq_train_takes(data, tmp_path, monke
 
 def test_continued_models_decide_pairs_of_held_out_text(pretrained, monkeypatch):
     lines = [f"the {noun} is on the top line" for noun in ["movie", "plot", "scene", "story"]]
-    monkeypatch.setattr(continuing, "sample_lines", lambda *arguments: lines)
+    monkeypatch.setattr(continuing, "recorded_lines", lambda *arguments: lines)
     monkeypatch.setattr(continuing, "matched_halves", lambda model, lines: (50.0, 1))
     model = hub.from_pretrained(pretrained[1], pretrained[0])
     values = {row[:3]: row[3] for row in continuing.without_labels(model)}

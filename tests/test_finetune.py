@@ -23,7 +23,16 @@ import torch
 
 import finetune
 import labelled
-from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, refuses, run_main, script
+from conftest import (
+    PYTHON,
+    ROOT,
+    SCRIPTS_ENVIRONMENT,
+    error_of,
+    error_of_script,
+    refuses,
+    run_main,
+    script,
+)
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.finetuning import glue
@@ -431,7 +440,7 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp
     save = tmp_path / "save"
     options = [GLUE, "--labelled", files / "own", *arguments, "--epochs", 1]
     options += ["--search", "--lr", 3e-3, 1e-6]
-    assert "the search is not finished" in refused(*options, "--only-seed", 1)
+    assert "the search is not finished" in error_of_script(*options, "--only-seed", 1)
     printed = script(*options, "--seeds", 1, "--jobs", 2).stdout
     assert not list(save.glob("own/*/seed0/*.pt"))
     accuracies = {}  # of the two combinations that were searched
@@ -554,12 +563,12 @@ def test_the_table_of_results(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("options, message", [
-    (["--update-freq=2"], "--update-freq: the recipe sets it: leave it out; --help lists"),
+    (["--update-freq=2"], "--update-freq: the recipe sets it; leave it out; --help lists"),
     (["--max-tokens", 64], "--max-tokens: the recipe sets it"),
     (["--max-sentences=4"], "--max-sentences: the recipe sets it"),
     (["--seeds", 1, 2], "2: found a value that belongs to no option; remove it"),
     (["--fast", "x", "--seeds", 1], "unrecognized arguments: --fast x"),
-    (["--seed", 7], "--seed: the recipe sets it: did you mean --seeds? leave it out"),
+    (["--seed", 7], "--seed: the recipe sets it; did you mean --seeds? leave it out"),
     (["--disable-validation"], "--disable-validation: the recipe sets it"),
     (["--lr-layer-decay", 2], "--lr-layer-decay 2.0 must be greater than 0 and at most 1"),
     (["--weight-decay", -1], "--weight-decay -1.0 must be from 0"),
@@ -597,7 +606,7 @@ def test_a_run_that_stopped_before_its_last_validation_is_validated(files, argum
     assert (run / "checkpoint_best.pt").exists()
     (run / "scores.json").write_text('{"scores": {}, "curve": [], "seconds": 1}')
     fault = "scores.json: found no scores of this run for valid; remove it, and run again"
-    assert fault in refused(*own)
+    assert fault in error_of_script(*own)
     for path in run.glob("checkpoint_*.pt"):
         path.unlink()
     script(*own)  # trains again, and has no scores until then
@@ -627,14 +636,16 @@ def test_wrong_input(files, arguments, tmp_path):
     assert fault in error_with("--only-seed", 6)
     fault = "expected train.tsv, found: no such folder"
     assert fault in error_with("--labelled", tmp_path / "none")
-    assert "expected train.json or train-v1.1.json" in refused("recipes/finetune_squad.sh", *own)
+    assert "expected train.json or train-v1.1.json" in error_of_script(
+        "recipes/finetune_squad.sh", *own
+    )
     assert "fairseq reads ${...}" in error_with("--save-dir", tmp_path / "a${b}")
     (tmp_path / "results.tsv").write_text("name,score\n")
     fault = "results.tsv: found another table, expected one of this"
     assert fault in error_with("--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
     fault = "fairseq-train ended with exit status 1; the full log is"
-    assert fault in refused(GLUE, *own, "--dropout", 7)
+    assert fault in error_of_script(GLUE, *own, "--dropout", 7)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):

@@ -26,7 +26,7 @@ from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import load_task, make_task
 from maelm_fairseq.finetuning.windows import pieces_of
 from stoppable_runs import finish, two_processes
-from training import assert_same_weights, checkpoint, refused
+from training import assert_same_weights, checkpoint, error_of_command
 
 UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
 
@@ -386,25 +386,25 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
     save = ["--save-dir", tmp_path / "run"]
     options = arguments("mae_lm_sentences", data, files, pretrained_file, *save)
     fault = "--encoder-layers 2 in the checkpoint, 3 here"
-    assert fault in refused(*options, "--encoder-layers", 3)
+    assert fault in error_of_command(*options, "--encoder-layers", 3)
     fault = "--valid-subset test: test files are for the finished model"
-    assert fault in refused(*options, "--valid-subset", "valid,test")
+    assert fault in error_of_command(*options, "--valid-subset", "valid,test")
     succeed("fairseq-train", *options, "--max-update", 2)
     train = train_file.read_text()
     for path in [train_file, dev_file]:
         path.write_text(path.read_text().replace("second", "2nd"))
     fault = "the data differ from those of the run: labels was first, other, second and is 2nd, "
-    assert fault in refused(*options)
+    assert fault in error_of_command(*options)
     train_file.write_text(train)
     write_table(dev_file, ["sentence", "label"], [("kan", "first"), ("lo", "third")])
     fault = "dev.tsv: line 3: the label 'third' is not one of the training set's, first"
-    assert fault in refused(*options)
+    assert fault in error_of_command(*options)
     write_table(train_file, ["sentence", "label"], [("kan", "first")] * 9)
     fault = "train.tsv: every label is 'first'; expected two labels or more"
-    assert fault in refused(*options)
+    assert fault in error_of_command(*options)
     write_table(train_file, ["sentence", "score"], [("kan", "2.0")] * 9)
     fault = "train.tsv: every number to predict is 2; expected two or more different ones"
-    assert fault in refused(*options)
+    assert fault in error_of_command(*options)
 
 
 # Questions ---------------------------------------------------------------------------------------
@@ -502,10 +502,10 @@ def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
     _, train = questions([(context, qas)], "train")
     used = [train.questions[owner].id for owner in train.owners]
     assert used == ["good", "none", "second"]
-    message = "1 whose answer_start does not match: left out; such as moved"
+    message = "1 answers not at their answer_start, such as of moved: left out"
     assert message in train.summary
     task, dev = questions([(context, qas)])
-    assert "1 whose answer_start does not match: kept, scored by the text" in dev.summary
+    assert "not at their answer_start, such as of moved: scored by their texts" in dev.summary
     assert dev.owners == [0, 1, 2, 3]
     assert task.state.may_be_empty
     refuses("no answer is at its answer_start", questions, [(context, [moved])], "train")

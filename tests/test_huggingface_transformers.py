@@ -395,7 +395,7 @@ def test_the_export_compares_features_where_transformers_is_installed(
     answer = r"^transformers \S+ answers as the hub does \(9 texts, 8 texts with masks; numbers"
     assert re.search(answer, printed, re.M)
     fault = (
-        r"UsageError: transformers \S+ answers otherwise from the export in \d+ calls; the first"
+        r"UsageError: transformers \S+ gives other results than the hub in \d+ checks; the first"
     )
     assert re.search(fault, printed)
     assert sorted(os.listdir(tmp_path)) == ["right", "run"]

@@ -33,7 +33,7 @@ def test_a_file_of_blimp_is_pairs_in_one_group(tmp_path):
     assert pairs.good == ["a b", "ä"]
     assert pairs.bad == ["b a", "c"]
     assert pairs.groups.tolist() == ["islands/wh", "islands/wh"]
-    assert pairs.locations == [f"{tmp_path}/wh.jsonl, line 1", f"{tmp_path}/wh.jsonl, line 3"]
+    assert pairs.locations == [f"{tmp_path}/wh.jsonl: line 1", f"{tmp_path}/wh.jsonl: line 3"]
 
 
 def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
@@ -46,14 +46,14 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
     assert pairs.name == "made"
     assert pairs.good == ["a", "b", "c"]
     assert pairs.groups.tolist() == ["islands/a", "agreement/b", "islands/c"]
-    assert pairs.locations[1] == f"{tmp_path}/made/b.jsonl, line 1"
+    assert pairs.locations[1] == f"{tmp_path}/made/b.jsonl: line 1"
     write_lines(tmp_path / "made" / "c.jsonl", blimp_line("c", "y", "islands", "c"))
     assert read_pairs(str(tmp_path / "made")).digest != pairs.digest
 
 
 @pytest.mark.parametrize("line, message", [
-    ("{", r"x.jsonl, line 2: not JSON \("),
-    ("[]", "x.jsonl, line 2: found a list, expected an object"),
+    ("{", r"x.jsonl: line 2: not JSON \("),
+    ("[]", "x.jsonl: line 2: found a list, expected an object"),
     ('{"UID": "a", "UID": "b"}', "line 2: not JSON .*duplicate key 'UID'"),
     ('{"sentence_good": "a", "sentence_bad": "b", "UID": "u"}', "found no linguistics_term"),
     (blimp_line("a", " "), "line 2: sentence_bad: found no text"),
@@ -84,9 +84,9 @@ def test_files_and_folders_without_pairs_are_refused(tmp_path):
 
 @pytest.mark.parametrize("text, message", [
     ("good\tworse\na\tb\n", r"x.tsv: found the header 'good\\tworse', expected good and bad"),
-    ("good\tbad\na\n", "x.tsv, line 2: found 1 columns, expected 2"),
+    ("good\tbad\na\n", "x.tsv: line 2: found 1 columns, expected 2"),
     ("good\tbad\n", "x.tsv: found no pairs"),
-    ("good\tbad\na\t \n", "x.tsv, line 2: found an empty cell"),
+    ("good\tbad\na\t \n", "x.tsv: line 2: found an empty cell"),
 ])  # fmt: skip
 def test_a_table_without_pairs_is_refused(tmp_path, text, message):
     (tmp_path / "x.tsv").write_text(text)
@@ -95,11 +95,11 @@ def test_a_table_without_pairs_is_refused(tmp_path, text, message):
 
 def test_pairs_that_a_model_cannot_decide(pretrained):
     model = hub.from_pretrained(pretrained[1], data=pretrained[0])
-    origins = ["x/blimp.tsv, line 5", "x/blimp.tsv, line 7"]
+    origins = ["x/blimp.tsv: line 5", "x/blimp.tsv: line 7"]
     groups = np.array(["", ""])
     for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
         pairs = Pairs("blimp", "", origins, ["kan", "lo"], ["lo", bad], groups)
-        fault = f"x/blimp.tsv, line 7: .* has {size} tokens, expected 1 to 30; change it"
+        fault = f"x/blimp.tsv: line 7: .* has {size} tokens, expected 1 to 30; change it"
         refuses(fault, decide, model, pairs)
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))

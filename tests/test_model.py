@@ -338,7 +338,7 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     real = positions >= 0
 
     def visible(masked):
-        hidden = model.forward_shared(tokens, positions, masked, all_layers=True)
+        hidden = model.forward_without_decoder(tokens, positions, masked, all_layers=True)
         masked_rows = [x.size(1) - V for x in hidden]
         assert masked_rows == [0] * (3 - layers) + [masked.size(1)] * (layers + 1)
         return [x[:, :V][real] for x in hidden]

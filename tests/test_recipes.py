@@ -23,8 +23,8 @@ from omegaconf import OmegaConf
 
 import maelm_fairseq.plugin  # noqa: F401
 import pretrain
-from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, refused, run_main, script
-from maelm_fairseq.runs.show_progress import LogReport
+from conftest import PLUGIN, ROOT, SCRIPTS_ENVIRONMENT, error_of, error_of_script, run_main, script
+from maelm_fairseq.runs.log_report import LogReport
 from maelm_fairseq.training import first_updates
 from training import checkpoint, train, updates
 
@@ -341,7 +341,7 @@ def test_wrong_options_are_refused(arguments, words):
 
 def test_an_unknown_machine_is_refused(data, tmp_path):
     options = ["--gpus", 0, "--nodes", 2, "--data", data, "--save-dir", tmp_path]
-    error = refused("recipes/pretrain_base.sh", *options, MASTER_ADDR="no.such.invalid")
+    error = error_of_script("recipes/pretrain_base.sh", *options, MASTER_ADDR="no.such.invalid")
     assert "MASTER_ADDR=no.such.invalid: " in error
 
 
@@ -369,10 +369,12 @@ def test_script_trains_resumes_and_stops(data, tmp_path):
     assert done.stdout
     # fairseq would take a folder with a colon in its name for two folders.
     (tmp_path / "c:d").symlink_to(data)
-    assert "separates folders by colons" in refused(*start, 4, "--data", tmp_path / "c:d")
+    assert "separates folders by colons" in error_of_script(*start, 4, "--data", tmp_path / "c:d")
     # fairseq's own errors are one line, too; the log has their stack trace.
-    assert "unrecognized arguments: --max-updates 5" in refused(*start, 4, "--max-updates", 5)
-    assert "--encoder-attention-heads" in refused(*start, 4, "--encoder-attention-heads", 5)
+    assert "unrecognized arguments: --max-updates 5" in error_of_script(
+        *start, 4, "--max-updates", 5
+    )
+    assert "--encoder-attention-heads" in error_of_script(*start, 4, "--encoder-attention-heads", 5)
     assert "Traceback" in (save / "train.log").read_text()
 
 

@@ -12,7 +12,7 @@ from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run,
 from labelled import of_fairseq
 from maelm_fairseq.base.signals import STOPPED
 from stoppable_runs import finish, start, trap
-from training import assert_same_weights, checkpoint, refused, train, updates
+from training import assert_same_weights, checkpoint, error_of_command, train, updates
 
 # The loss never falls: every validation counts towards patience.
 PATIENCE = ["--lr", 1e-12, "--warmup-updates", 0, "--patience", 5, "--validate-interval-updates", 1]
@@ -87,12 +87,12 @@ def test_other_text_within_an_epoch_is_noticed(data, tmp_path):
     reversed_text = text_of(documents(120, 1)[::-1])
     texts = {"train": reversed_text, "valid": "kan\n\n"}
     other = binarize(tmp_path / "other", texts, data / "dict.txt")
-    error = refused(other, *TINY, "--save-dir", save, "--max-update", 6)
+    error = error_of_command(other, *TINY, "--save-dir", save, "--max-update", 6)
     place = "its place within epoch 1 is in other data, or in another"
     assert f"{save}/checkpoint_last.pt: {place}" in error
     assert error.count("151 items of") == 2
     assert error.count("in the order of --seed 1, with the checksum") == 2
-    error = refused(data, *TINY, "--save-dir", save, "--max-update", 6, "--seed", 2)
+    error = error_of_command(data, *TINY, "--save-dir", save, "--max-update", 6, "--seed", 2)
     assert "in the order of --seed 2, with the checksum" in error
     train(other, save, "--max-update", 6, "--reset-dataloader")
     assert updates(save) == 6
@@ -121,7 +121,7 @@ def test_folders_may_have_odd_names(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["${x}", "end\\"])
 def test_names_that_fairseq_reads_as_others_are_refused(data, tmp_path, name):
-    error = refused(data, *TINY, "--save-dir", tmp_path / name)
+    error = error_of_command(data, *TINY, "--save-dir", tmp_path / name)
     assert f"--save-dir {tmp_path}/{name}: fairseq reads" in error
     assert list(tmp_path.iterdir()) == []
 
@@ -130,4 +130,4 @@ def test_new_validation_data_beside_the_old_ones_are_named(data, tmp_path):
     extended = shutil.copytree(data, tmp_path / "data")
     for ending in ["bin", "idx"]:
         shutil.copy(data / f"valid.{ending}", extended / f"valid1.{ending}")
-    assert "Valid paths" in refused(extended, *TINY, "--save-dir", tmp_path / "run")
+    assert "Valid paths" in error_of_command(extended, *TINY, "--save-dir", tmp_path / "run")

@@ -124,7 +124,7 @@ def test_sizes_are_those_of_the_weights_whatever_the_options_say():
 
 def test_weights_of_another_shape_and_numbers_that_are_not_finite_are_named():
     _, weights = checkpoint()
-    check = compatibility.checked_weights
+    check = compatibility.check_weights
     check(weights, weights, "model.pt")
     for name, weight, message in [
         ("lm_head.bias", torch.zeros(3), "has the shape .3,., expected .7,."),

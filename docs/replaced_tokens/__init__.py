@@ -66,7 +66,9 @@ class Detection(MaeLmModel):
             shown, replaced = self.replace(src_tokens[:, :context])
             src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
         if self.decoder is None:
-            rows = self.forward_shared(src_tokens, positions, masked_positions, None, padded)
+            rows = self.forward_without_decoder(
+                src_tokens, positions, masked_positions, None, padded
+            )
             predicted = rows[:, rows.size(1) - num_predicted :]
         else:
             rows = self.forward_encoder(src_tokens, positions, padded)

@@ -182,7 +182,7 @@ def encode_with_mask(model, tokens, masked, padding):
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)
     visible = positions.masked_fill(masked | padding, NO_POSITION)
     predicted = positions.masked_fill(~masked, NO_POSITION)
-    hidden = model.forward_shared(tokens, visible, predicted, all_layers=True)
+    hidden = model.forward_without_decoder(tokens, visible, predicted, all_layers=True)
     # Each layer has the T real tokens, then perhaps T places for [MASK].
     hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
     return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]

@@ -19,7 +19,7 @@ DTYPE_OF_CODE |= {8: np.uint16, 9: np.uint32, 10: np.uint64}
 LINES_PER_READ = 1 << 22  # that are read at a time
 
 
-class LineSizes:
+class LineIndex:
     """The number of tokens of each line.
 
     Attributes:
@@ -107,3 +107,8 @@ def check_bytes_of_tokens(prefix, actual, expected, fix="binarize again"):
             f"{prefix}.bin has {actual} bytes, but .idx implies {expected}: it is incomplete, or "
             f"the two files are of different runs; {fix}"
         )
+
+
+def check_index(prefix):
+    """Refuses binarized data whose index cannot be read; `prefix` as for `LineIndex`."""
+    LineIndex(prefix)

@@ -9,7 +9,7 @@ from .ranges import INT32_MAX, Range
 def setting(default, help, minimum=None, maximum=None):
     """A field with a default, the help text of its option and, for a number, its range.
 
-    With only one of `minimum` and `maximum`, the other is that of all whole numbers.
+    With only one of `minimum` and `maximum`, the other is -INT32_MAX or INT32_MAX.
     """
     metadata = {"help": help}
     if minimum is not None or maximum is not None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .errors import UsageError
 
-INT32_MAX = 2**31 - 1  # of whole numbers, where nothing smaller is known
+INT32_MAX = 2**31 - 1  # the default upper limit of whole numbers
 # Bounds of ranges that exclude 0 and 1: close enough to them for any option.
 OVER_0 = 1e-9
 UNDER_1 = 1 - 1e-9

@@ -113,7 +113,7 @@ class Subwords(ABC):
         return "".join(f"{symbol} 1\n" for symbol in symbols)
 
 
-def sequence(parts, limit=None):
+def join_and_cut(parts, limit=None):
     """Joins the tokens of a text to `<s> a </s>`, or those of a pair to `<s> a </s> </s> b </s>`.
 
     Args:
@@ -162,10 +162,10 @@ def word_sequences(tokenizer, words, limit):
     for tokens in tokenizer.encode_words(words):
         tokens = tokens or [UNKNOWN]
         if part and len(part) + len(tokens) > limit - 2:
-            yield sequence([part], limit)[0], starts
+            yield join_and_cut([part], limit)[0], starts
             part = []
             starts = []
         starts.append(1 + len(part))
         part += tokens
     if part:
-        yield sequence([part], limit)[0], starts
+        yield join_and_cut([part], limit)[0], starts

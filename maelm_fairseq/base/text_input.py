@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping
 
 from .errors import UsageError
-from .subwords import sequence
+from .subwords import join_and_cut
 from .utf8 import unpaired_surrogate_position
 
 
 def tokens_of(tokenizer, text, pair=None, limit=None):
     """The tokens of a text or a pair, in full or up to a limit: list."""
     texts = [text] if pair is None else [text, pair]
-    tokens, _ = sequence([tokenizer.encode(part) for part in texts], limit)
+    tokens, _ = join_and_cut([tokenizer.encode(part) for part in texts], limit)
     return tokens
 
 
-def checked(text):
+def checked_text(text):
     """A text; refuses what is not a text, and what no file can contain."""
     if not isinstance(text, str):
         raise TypeError(f"found {type(text).__name__}, expected a string")
@@ -29,9 +29,9 @@ def checked(text):
 def joined_words(text):
     """A text, or a list of its words, which must not contain white space -> string."""
     if not isinstance(text, (list, tuple)):
-        return checked(text)
+        return checked_text(text)
     for word in text:
-        if checked(word).split() != [word]:
+        if checked_text(word).split() != [word]:
             raise UsageError(f"found the word {word!r}, expected words without white space")
     return " ".join(text)
 
@@ -56,7 +56,7 @@ def paired(texts, pairs):
     return list(zip(firsts, seconds))
 
 
-def list_of_texts(texts, check=checked):
+def list_of_texts(texts, check=checked_text):
     """A string, or an iterable of strings -> list of what `check` makes of each."""
     if isinstance(texts, str):
         return [check(texts)]

@@ -54,7 +54,7 @@ def typed(expected_type, value, where):
     if expected_type is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
     raise UsageError(
-        f"{where}: found {short_repr(value)}, expected {described(expected_type, origin)}"
+        f"{where}: found {short_repr(value)}, expected {expected_text(expected_type, origin)}"
     )
 
 
@@ -84,7 +84,7 @@ def typed_fields(expected_type, value, where):
     return expected_type(**values)
 
 
-def described(expected_type, origin):
+def expected_text(expected_type, origin):
     """What was expected, in words."""
     if dict in (expected_type, origin) or dataclasses.is_dataclass(expected_type):
         return "an object"

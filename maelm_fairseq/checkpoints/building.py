@@ -13,9 +13,11 @@ from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..state_dicts import LM_HEAD_WEIGHT
 from ..vocabulary import FINGERPRINT
-from .compatibility import check_vocabulary, checked_weights, model_configuration
+from .compatibility import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
 from .schema import History, TaskState
+
+NOT_A_CHECKPOINT = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
 
 
 def load_model(checkpoint_file, dictionary):
@@ -67,7 +69,6 @@ def upgraded_checkpoint(state, path):
         those of the weights, and the vocabulary's fingerprint in `["task_state"]`
     Raises UsageError: it is not a checkpoint of MAE-LM
     """
-    expected = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
     try:
         cfg = typed(dict, typed(dict, state, path).get("cfg"), f"{path}: cfg")
         options = typed(dict, cfg.get("model"), f"{path}: cfg: model")
@@ -75,10 +76,10 @@ def upgraded_checkpoint(state, path):
         weights = typed(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
         typed(Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history")
     except UsageError as error:
-        raise UsageError(f"{path}: {expected} ({error})") from None
+        raise UsageError(f"{path}: {NOT_A_CHECKPOINT} ({error})") from None
     task_state = task_state_of(state, weights)
     if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
-        raise UsageError(f"{path}: {expected}")
+        raise UsageError(f"{path}: {NOT_A_CHECKPOINT}")
     labels = typed(TaskState, task_state, f"{path}: task_state").labels or []
     if len(set(labels)) < len(labels):
         raise UsageError(
@@ -124,7 +125,8 @@ def build_model(state, dictionary, checkpoint_file):
     modules = {module_of(name) for name in model_weights}
     # Objectives besides MAE-LM may have pretrained other modules.
     weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
-    weights = checked_weights(weights, model_weights, checkpoint_file)
+    check_weights(weights, model_weights, checkpoint_file)
+    weights = {name: weight.to(model_weights[name].dtype) for name, weight in weights.items()}
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
 

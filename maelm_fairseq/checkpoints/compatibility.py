@@ -66,9 +66,9 @@ def check_vocabulary(state, dictionary, path):
     if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
         symbols = len(state["model"]["embed_tokens.weight"])
         raise UsageError(
-            f"{path}: trained with another dict.txt: that has {symbols:,} symbols and this one "
-            f"{len(dictionary):,}, with special symbols and <mask>, and they or their order "
-            "differ; use the one it was trained with"
+            f"{path}: trained with another dict.txt, of {symbols:,} symbols with special ones and "
+            f"<mask>; this one has {len(dictionary):,}, and the symbols or their order differ; use "
+            "the dict.txt that it was trained with"
         )
 
 
@@ -76,14 +76,14 @@ def check_configuration(saved, cfg, names, path):
     """Refuses a checkpoint of another model; the error says which options differ.
 
     Args:
-        saved: has the options of the checkpoint as attributes
-        cfg: has those of the model to load it into
+        saved: the options of the checkpoint, {name: value}
+        cfg: has those of the model to load it into as attributes
         names: of the options that are compared
         path: of the checkpoint
     """
     different = []
     for name in names:
-        in_checkpoint = getattr(saved, name)
+        in_checkpoint = saved[name]
         here = getattr(cfg, name)
         if str(in_checkpoint) != str(here):
             different.append(f"{option(name)} {in_checkpoint} in the checkpoint, {here} here")
@@ -94,29 +94,25 @@ def check_configuration(saved, cfg, names, path):
         )
 
 
-def checked_weights(weights, model_weights, path):
-    """Checks the weights of a checkpoint, and converts them to the precision of a model.
+def check_weights(weights, model_weights, path):
+    """Refuses weights of a checkpoint that a model cannot have.
 
     Args:
         weights: a state dict
         model_weights: that of the model
         path: of the checkpoint
-    Returns: a state dict
     Raises:
-        UsageError: they differ from the model's own in name or shape, are no floating-point
-            numbers, or are not finite
+        UsageError: they differ from the model's own in name or shape, are not floating-point
+            numbers, or are not finite in the precision of the model
     """
     for name, weight in weights.items():
         if not weight.is_floating_point():
             raise UsageError(
                 f"{path}: weight {name!r} contains {weight.dtype}; use an earlier checkpoint"
             )
-    weights = {
-        name: weight.to(model_weights[name].dtype) if name in model_weights else weight
-        for name, weight in weights.items()
-    }
     for name, weight in weights.items():
-        if not torch.isfinite(weight).all():
+        dtype = model_weights[name].dtype if name in model_weights else weight.dtype
+        if not torch.isfinite(weight.to(dtype)).all():
             raise UsageError(
                 f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an "
                 "earlier checkpoint"
@@ -131,4 +127,3 @@ def checked_weights(weights, model_weights, path):
                 f"{path}: damaged, or of another version: weight {name!r} has the shape {shape}, "
                 f"expected {expected}"
             )
-    return weights

@@ -40,7 +40,7 @@ def sanitized_for_fairseq(state, path):
     Raises UsageError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError(f"{path}: it has no weights of a model; expected a file of fairseq-train")
+        raise UsageError(f"{path}: found no model weights; expected a file of fairseq-train")
     cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
     if is_of_our_model(cfg):
         state = upgraded_checkpoint(state, path)

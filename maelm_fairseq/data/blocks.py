@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.line_sizes import LINES_PER_READ, LineSizes, check_bytes_of_tokens
+from ..base.line_sizes import LINES_PER_READ, LineIndex, check_bytes_of_tokens
 from ..base.opening import open_to_read
 from ..fairseq_api import _get_slice_indices_fast, indexed_dataset
 
@@ -38,7 +38,7 @@ def line_spans(lines, block_size, break_mode, at_once=LINES_PER_READ):
     Yields int64 arrays (n, 2): the first token of each block, and the one after its last.
 
     Args:
-        lines: `line_sizes.LineSizes`
+        lines: `line_sizes.LineIndex`
         break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """
@@ -80,7 +80,7 @@ class TokenBlocks:
 
     def __init__(self, prefix: str, block_size: int, break_mode: str):
         self.prefix = prefix
-        index = LineSizes(prefix)
+        index = LineIndex(prefix)
         self._dtype = index.dtype
         self.lines = len(index)
         self.tokens_in = 0

@@ -18,12 +18,12 @@ OVERSAMPLING = 10
 ITERATIONS = 2
 
 
-def count_neighbours(blocks, vocabulary):
+def count_neighbours(blocks, vocabulary_size):
     """How often symbols are neighbours in the same block, near ones weighted more.
 
     Args:
         blocks: an iterable of lists of blocks, int64 arrays of tokens, that fit into memory
-        vocabulary: N
+        vocabulary_size: N
     Returns: pairs: int64 (n,), in order, N times one symbol plus the other; counts: float64 (n,)
     """
     pairs = np.empty(0, np.int64)
@@ -37,44 +37,44 @@ def count_neighbours(blocks, vocabulary):
             in_same_block = block_of_token[:-distance] == block_of_token[distance:]
             left = tokens[:-distance][in_same_block]
             right = tokens[distance:][in_same_block]
-            all_pairs += [left * vocabulary + right, right * vocabulary + left]
+            all_pairs += [left * vocabulary_size + right, right * vocabulary_size + left]
             weights.append(np.full(2 * len(left), 1 / distance))
         pairs, pair_of_each = np.unique(np.concatenate(all_pairs), return_inverse=True)
         counts = np.bincount(pair_of_each, np.concatenate(weights))
     return pairs, counts
 
 
-def positive_information(pairs, counts, vocabulary):
+def positive_information(pairs, counts, vocabulary_size):
     """The positive pointwise mutual information of each pair, in nats.
 
     Returns: float64 (n,), 0 where the mutual information is negative
     """
-    rows, columns = np.divmod(pairs, vocabulary)
-    of_symbol = np.bincount(rows, counts, vocabulary)
+    rows, columns = np.divmod(pairs, vocabulary_size)
+    of_symbol = np.bincount(rows, counts, vocabulary_size)
     of_context = of_symbol**SMOOTHING
     by_chance = of_symbol[rows] * of_context[columns]
     information = np.log(counts * of_context.sum() / by_chance)
     return np.maximum(information, 0)
 
 
-def embeddings(pairs, counts, vocabulary, width, std):
+def embeddings(pairs, counts, vocabulary_size, width, std):
     """Embeddings of the symbols that have neighbours.
 
     Args:
         pairs, counts: of `count_neighbours`
-        vocabulary, width: N, C; C is at most N
+        vocabulary_size, width: N, C; C is at most N
         std: the root mean square of the numbers of all embeddings that are not zero
     Returns: float32 (N, C), with zeros for a symbol that has no neighbour more often than by chance
     """
-    information = positive_information(pairs, counts, vocabulary)
-    rows, columns = np.divmod(pairs, vocabulary)
-    filled = torch.from_numpy(np.bincount(rows, information, vocabulary) > 0)
+    information = positive_information(pairs, counts, vocabulary_size)
+    rows, columns = np.divmod(pairs, vocabulary_size)
+    filled = torch.from_numpy(np.bincount(rows, information, vocabulary_size) > 0)
     if not filled.any():  # any two symbols are neighbours as often as by chance
-        return torch.zeros(vocabulary, width)
+        return torch.zeros(vocabulary_size, width)
     indices = torch.from_numpy(np.stack([rows, columns]))
     values = torch.from_numpy(information).float()
-    matrix = torch.sparse_coo_tensor(indices, values, (vocabulary, vocabulary)).coalesce()
-    rank = min(vocabulary, width + OVERSAMPLING)
+    matrix = torch.sparse_coo_tensor(indices, values, (vocabulary_size, vocabulary_size)).coalesce()
+    rank = min(vocabulary_size, width + OVERSAMPLING)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         vectors, values, _ = torch.svd_lowrank(matrix, rank, ITERATIONS)

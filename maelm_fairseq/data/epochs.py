@@ -90,7 +90,7 @@ class ResumableIterator(EpochBatchIterator):
 
     def state_dict(self):
         """fairseq's state, and what all processes have consumed of the epoch."""
-        state = {**super().state_dict(), "consumed": [], "data": self._data()}
+        state = {**super().state_dict(), "consumed": [], "data": self._data_description()}
         if state["iterations_in_epoch"]:
             since_start = (self.iterations_in_epoch - self._start) * self.num_shards
             batches = self._num_skipped + since_start
@@ -117,7 +117,7 @@ class ResumableIterator(EpochBatchIterator):
             self.next_epoch_itr()
         return ends
 
-    def _data(self):
+    def _data_description(self):
         """A text that tells the data of an epoch from other data."""
         tokens = int(np.sum(self.dataset.sizes, dtype=np.int64))
         return (
@@ -138,7 +138,7 @@ class ResumableIterator(EpochBatchIterator):
             self._next_epoch_itr = None
             return
         path = state_dict.get("path", "the checkpoint")
-        self._check_data(state_dict.get("data", self._data()), path)
+        self._check_data(state_dict.get("data", self._data_description()), path)
 
         if "consumed" in state_dict:
             consumed = [ConsumedBatches.from_entry(entry) for entry in state_dict["consumed"]]
@@ -159,7 +159,7 @@ class ResumableIterator(EpochBatchIterator):
 
     def _check_data(self, was, path):
         """Refuses a checkpoint from training on other data than these; `was` describes its data."""
-        now = self._data()
+        now = self._data_description()
         if not now.startswith(was):  # earlier versions have no checksum
             raise UsageError(
                 f"{path}: its place within epoch {self.epoch} is in other data, or in another "

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from .. import hub
 from ..base import provenance
-from ..base.subwords import sequence
+from ..base.subwords import join_and_cut
 from ..checkpoints.building import default_device, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
@@ -56,7 +56,7 @@ def encode_texts(model, texts):
     encoded = []
     for of_example in texts:
         parts = [model.tokenizer.encode(text) for text in of_example]
-        encoded.append(sequence(parts, positions))
+        encoded.append(join_and_cut(parts, positions))
     cut = sum(count > 0 for _, count in encoded)
     if cut:
         tqdm.write(

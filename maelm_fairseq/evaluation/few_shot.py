@@ -7,7 +7,7 @@ import numpy as np
 
 from .probes import fit, score_of_answers
 
-SHOTS = [8, 32, 128]  # examples per class; for values, of the lower and of the upper half
+SHOTS = [8, 32, 128]  # examples per class; for values, from each half
 REPEATS = 50
 MAX_CLASSES = 10  # where there are more, they have too few examples
 

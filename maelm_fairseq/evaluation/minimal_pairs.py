@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 
-BOOTSTRAP_DRAWS = 1000  # of the bootstrap
+BOOTSTRAP_DRAWS = 1000
 
 
 def decide(model, pairs):

@@ -109,7 +109,7 @@ def read_json_lines(path):
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        location = f"{path}, line {number}"
+        location = f"{path}: line {number}"
         try:
             pair = parse_json(line, BlimpPair, location)
         except UsageError as error:
@@ -125,7 +125,7 @@ def read_pair_table(path):
     """Yields (location, good, bad, group) of each line after the header that is not empty."""
     for number, line in read_lines(path):
         cells = line.split("\t")
-        location = f"{path}, line {number}"
+        location = f"{path}: line {number}"
         if number == 1:
             header = cells
             has_columns = set(PAIR_COLUMNS) <= set(header)

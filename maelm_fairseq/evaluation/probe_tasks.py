@@ -18,7 +18,7 @@ from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_fo
 
 PROBE_FOLDS = 5
 PROBED_SPLITS = ["train", "valid", "valid1", "test"]  # whose examples are one task
-# Examples, so that each training set within a training set has the class.
+# Every inner training set then has an example of the class.
 MIN_CLASS_SIZE = 2 * PROBE_FOLDS
 # Models are compared by the mean over these tasks, of all that data-prep/fetch_labelled.py fetches.
 PRIMARY_TASKS = [
@@ -67,7 +67,7 @@ def normalized(texts):
     return "\t".join(" ".join(text.casefold().split()) for text in texts)
 
 
-def identity(texts):
+def hash_of_texts(texts):
     """A hash of the texts of an example, the same on every machine: 64 bits."""
     digest = hashlib.sha256(normalized(texts).encode("utf-8")).digest()
     return int.from_bytes(digest[:8], "little")
@@ -130,7 +130,7 @@ def read_probe_task(folder, regression=False):
         # Predictions are float32: in other units, there may seem to be no correlation.
         targets = stats.zscore(targets / np.abs(targets).max())
     texts = [of_example for of_example, _, _ in examples]
-    ids = np.array([identity(group) for _, _, group in examples], np.uint64)
+    ids = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
     return Task(name, texts, labels, targets, ids, deal(targets, ids), rows - len(examples))
 

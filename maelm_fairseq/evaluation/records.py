@@ -77,10 +77,10 @@ class Records:
         with self.faults_of_file():
             return dict(json.loads(str(self.arrays[key])))
 
-    def is_recorded(self, task, name, origin):
-        """Whether a measurement is recorded.
+    def has_checked(self, task, name, origin):
+        """Whether a measurement is recorded, and was made from `origin`.
 
-        One that was made from anything other than `origin`, a dict, is refused.
+        One that was made from anything else is refused.
         """
         was = self.origin(task, name)
         if was is None:

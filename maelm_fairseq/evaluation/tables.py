@@ -69,7 +69,7 @@ def write_tables(args, tasks, records, baselines):
         interval = f"{low:+.2f} to {high:+.2f}"
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
-    on_embeddings = [task.name for task in tasks if any(chose_embeddings(records, task.name))]
+    on_embeddings = [task.name for task in tasks if any(are_embeddings_chosen(records, task.name))]
     if on_embeddings:
         print(
             f"{', '.join(on_embeddings)}: a probe read the embeddings, below all layers; tables of "
@@ -78,6 +78,6 @@ def write_tables(args, tasks, records, baselines):
     print(f"tables: {path}")
 
 
-def chose_embeddings(records, task):
+def are_embeddings_chosen(records, task):
     """Whether the training folds chose layer 0 for each encoder: list of bool."""
     return [bool((record.arrays[f"{task}/mean/layers"] == 0).any()) for record in records]

@@ -1,7 +1,5 @@
 """The options of the encoder that fine-tuning takes from the checkpoint from which it starts."""
 
-from argparse import Namespace
-
 from ..checkpoints.compatibility import ENCODER_OPTIONS, check_configuration
 from ..fairseq_api import models
 from ..state_dicts import HEAD_PREFIX
@@ -20,7 +18,7 @@ def copy_encoder_options(path, state, cfg):
     Raises:
         UsageError: an option is set to something else than in the checkpoint
     """
-    saved = Namespace(**state["cfg"]["model"])
+    saved = state["cfg"]["model"]
     unset = names_of_defaults(cfg)
     set_by_user = [name for name in OPTIONS_OF_CHECKPOINT if name not in unset]
     check_configuration(saved, cfg, set_by_user, path)
@@ -29,7 +27,7 @@ def copy_encoder_options(path, state, cfg):
         names.append("classification_pooling")
     for name in names:
         if name in unset:
-            cfg[name] = getattr(saved, name)
+            cfg[name] = saved[name]
 
 
 def names_of_defaults(cfg):

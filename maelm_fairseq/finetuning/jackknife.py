@@ -17,8 +17,8 @@ def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
     Args:
         scores: a function from a list of indices of examples to {metric: score}
         indices: of all examples
-        groups: how many there are at most; with one for each example, the error of an accuracy is
-            that of the formula
+        groups: how many there are at most; with one for each example, an accuracy gets its
+            textbook standard error
     Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
         and where a score is not defined
     """

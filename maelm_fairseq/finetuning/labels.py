@@ -23,7 +23,7 @@ def classes_of_training(path, labels):
     Raises:
         UsageError: there is only one class
     """
-    logger.info(f"{path}: {counted(labels)}")
+    logger.info(f"{path}: {counts_text(labels)}")
     counts = Counter(labels)
     classes = sorted(counts)
     rare = [label for label in classes if counts[label] < RARE_LABEL_COUNT]
@@ -71,7 +71,7 @@ def target_of(example, classes, path, split):
     return index_of_label(example.label, classes, path, example.line)
 
 
-def counted(labels):
+def counts_text(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())
     listed = ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..base.errors import UsageError
 from ..base.option_fields import setting
-from ..base.subwords import sequence
+from ..base.subwords import join_and_cut
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale
 from ..metrics import argmax_or_value, compute_scores, report_of_classes
@@ -18,7 +18,7 @@ from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
-from .labels import classes_of_training, counted, target_of
+from .labels import classes_of_training, counts_text, target_of
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class SentencesTask(LabelledTask):
     def make_dataset(self, path, split, table):
         columns = zip(*(example.texts for example in table.examples))
         encoded = [self.tokenizer.encode_all(texts) for texts in columns]
-        joined = [sequence(parts, self.positions) for parts in zip(*encoded)]
+        joined = [join_and_cut(parts, self.positions) for parts in zip(*encoded)]
         summary = str(table)
         cut = sum(count > 0 for _, count in joined)
         if cut:
@@ -140,7 +140,7 @@ class SentencesTask(LabelledTask):
         classes = self.state.labels or []
         if not is_test_split(split):
             if classes and split.startswith("valid"):
-                return f"; {counted(labels)}"
+                return f"; {counts_text(labels)}"
             return ""
         if not labels:
             return "; no labels"

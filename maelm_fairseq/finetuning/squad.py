@@ -61,9 +61,11 @@ def left_out_text(left_out, split):
     if not left_out:
         return ""
     # The scores compare texts, so that they do not need a place.
-    kept = "kept, scored by the text, in the loss as without an answer"
+    kept = "scored by their texts, but counted as unanswerable in the loss"
     fate = "left out" if split == "train" else kept
-    return f"; {len(left_out):,} whose answer_start does not match: {fate}; such as {left_out[0]}"
+    return (
+        f"; {len(left_out):,} answers not at their answer_start, such as of {left_out[0]}: {fate}"
+    )
 
 
 def metrics_of(questions, split):

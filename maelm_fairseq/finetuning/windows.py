@@ -12,11 +12,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..base.errors import UsageError
-from ..base.subwords import EOS, sequence
+from ..base.subwords import EOS, join_and_cut
 
-MAX_ANSWER_TOKENS = 30  # maximum tokens of an answer
-# Tokens as for BERT; fewer if the model has fewer positions.
-MAX_WINDOW_TOKENS = 384  # of a window
+MAX_ANSWER_TOKENS = 30
+MAX_WINDOW_TOKENS = 384  # as for BERT; fewer if the model has fewer positions
 WINDOW_STRIDE = 128  # from one window to the next
 MAX_QUESTION_TOKENS = 64
 
@@ -84,7 +83,7 @@ class WindowSizes:
         room = self.max_tokens - offset - 1
         step = min(self.stride, room)
         for first in range(0, max(0, len(context) - room) + step, step):
-            tokens, _ = sequence([question, context[first : first + room]])
+            tokens, _ = join_and_cut([question, context[first : first + room]])
             yield Window(tokens, offset, first)
 
 
@@ -109,7 +108,7 @@ class Candidate(NamedTuple):
     score: float  # the logarithm of its probability in its window, -inf where there is none
     begin: int  # its first character
     end: int  # and the one after its last
-    none: float  # the logarithm of the probability that there is no answer
+    no_answer_score: float  # the logarithm of the probability that there is none
 
 
 def best_in_window(scores, window, pieces):
@@ -141,13 +140,13 @@ def best_of(candidates):
     """The best `Candidate` of the windows of a question.
 
     The model was trained to point at `<s>` in a window without the answer, so that the scores of
-    windows are comparable. Whether there is an answer at all is decided by the window that is least
-    in favour of no answer.
+    windows are comparable. There is no answer only if every window prefers none: the lowest score
+    for no answer decides.
     """
     best = max(candidates, key=lambda candidate: candidate[:3])
-    return best._replace(none=min(candidate.none for candidate in candidates))
+    return best._replace(no_answer_score=min(candidate.no_answer_score for candidate in candidates))
 
 
 def has_no_answer(candidate, may_be_empty):
     """Whether it is more probable that there is no answer, if the model has learned of such."""
-    return may_be_empty and candidate.none > candidate.score
+    return may_be_empty and candidate.no_answer_score > candidate.score

@@ -32,7 +32,7 @@ def model_card(name, info, config, data, kind, description=None):
 
     Args:
         name: of the folder
-        info: of the checkpoint, as `checkpoints.checkpoint_info` has them
+        info: of the checkpoint, a `checkpoint_info.CheckpointInfo`
         config: the contents of config.json
         data: folder of the training data
         kind: `ExportKind`

@@ -6,7 +6,7 @@ from .weights import MPNET, MPNET_BUCKETS, OWN_CLASSES, ROBERTA
 MODELING_FILE = "modeling_mae_lm.py"
 
 
-def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
+def make_config(model, family, kind, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
@@ -16,8 +16,8 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
     """
     cfg = model.cfg
     config = {
-        "architectures": [layout.family + kind.class_suffix],
-        "model_type": layout.model_type,
+        "architectures": [family.class_prefix + kind.class_suffix],
+        "model_type": family.model_type,
         "vocab_size": model.embed_tokens.num_embeddings,
         "hidden_size": cfg.encoder_embed_dim,
         "num_hidden_layers": cfg.encoder_layers,
@@ -26,7 +26,7 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
         "hidden_act": "gelu",
         "hidden_dropout_prob": cfg.dropout,
         "attention_probs_dropout_prob": cfg.attention_dropout,
-        "max_position_embeddings": cfg.max_positions + (0 if layout is OWN_CLASSES else 2),
+        "max_position_embeddings": cfg.max_positions + (0 if family is OWN_CLASSES else 2),
         "layer_norm_eps": model.encoder.norm.eps,
         "initializer_range": 0.02,
         "pad_token_id": model.pad,
@@ -36,9 +36,9 @@ def make_config(model, layout, kind, labels=None, masks_in_encoder=False):
         "dtype": "float32",
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
-    if layout is ROBERTA:
+    if family is ROBERTA:
         config.update(type_vocab_size=2, classifier_dropout=cfg.pooler_dropout)
-    elif layout is MPNET:
+    elif family is MPNET:
         config.update(relative_attention_num_buckets=MPNET_BUCKETS)
     else:
         config.update(options_of_own_classes(model, kind, masks_in_encoder))
@@ -92,7 +92,7 @@ def options_of_own_classes(model, kind, masks_in_encoder):
     if kind is MASKED_LM:
         loadable_kinds.append(MASKED_LM)
     for loadable in loadable_kinds:
-        classes[loadable.auto_class] = OWN_CLASSES.family + loadable.class_suffix
+        classes[loadable.auto_class] = OWN_CLASSES.class_prefix + loadable.class_suffix
     return {
         "auto_map": {auto_class: f"{module}.{name}" for auto_class, name in classes.items()},
         "relative_position_num_buckets": cfg.relative_position_num_buckets,

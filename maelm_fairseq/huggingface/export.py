@@ -90,7 +90,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     # These need the extra `huggingface`: without it, this fails now, not after the work.
     import safetensors.torch  # noqa: F401
 
-    from .tokenizer import check_tokenizer, sample_lines, write_tokenizer
+    from .tokenizer import check_tokenizer, recorded_lines, write_tokenizer
     from .verification import compare_with_transformers
 
     checkpoint = find_checkpoint(checkpoint)
@@ -104,18 +104,18 @@ def export(checkpoint, data, dest, format="auto", description=None):
     if info.label_scale != UNSCALED:
         unscale_head(head, *info.label_scale)
         info = replace(info, label_scale=UNSCALED)
-    layout = weights.OWN_CLASSES if format == "code" else weights.choose_layout(model, head)
-    kind = kind_of_export(model, layout, head, info)
+    family = weights.OWN_CLASSES if format == "code" else weights.choose_family(model, head)
+    kind = kind_of_export(model, family, head, info)
     labels = labels_of_head(kind, head, info)
-    config = make_config(model, layout, kind, labels, info.masks_in_encoder)
-    tensors, remaining = weights.weights_for_transformers(model, layout, kind, head_name)
+    config = make_config(model, family, kind, labels, info.masks_in_encoder)
+    tensors, remaining = weights.weights_for_transformers(model, family, kind, head_name)
 
     with scratch_folder(dest) if was_there else atomic_folder(dest) as folder:
-        write_model(folder, config, tensors, layout)
+        write_model(folder, config, tensors, family)
         if kind.gives_features:
             write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
-        check_tokenizer(tokenizer, subwords, sample_lines(data), kind.reads_words)
+        check_tokenizer(tokenizer, subwords, recorded_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
         if was_there:
@@ -165,13 +165,13 @@ def relative_paths(folder):
     return paths
 
 
-def kind_of_export(model, layout, head, info):
+def kind_of_export(model, family, head, info):
     """The `ExportKind` that the model with its head, or None, becomes."""
     if info.imported_from is not None:
         has_new_parts = model.decoder is not None or not info.imported_head
         if has_new_parts:  # of import_roberta, and untrained
             return ENCODER
-    return weights.choose_kind(model, layout, head, info.masks_in_encoder)
+    return weights.choose_kind(model, family, head, info.masks_in_encoder)
 
 
 def labels_of_head(kind, head, info):
@@ -181,7 +181,7 @@ def labels_of_head(kind, head, info):
     return None
 
 
-def write_model(folder, config, tensors, layout):
+def write_model(folder, config, tensors, family):
     """Writes configuration, weights, and for `weights.OWN_CLASSES` the classes."""
     import safetensors.torch
 
@@ -189,7 +189,7 @@ def write_model(folder, config, tensors, layout):
     # save_file would make it readable for its owner only.
     contents = safetensors.torch.save(tensors, metadata={"format": "pt"})
     Path(folder, WEIGHTS).write_bytes(contents)
-    if layout is weights.OWN_CLASSES:
+    if family is weights.OWN_CLASSES:
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), Path(folder, MODELING_FILE))
 
 
@@ -210,7 +210,7 @@ def main():
     summary = f"{args.dest}, {exported.class_name} with config, tokenizer and model card"
     if exported.left_out:
         summary += f"; left out: {', '.join(exported.left_out)}"
-        is_stock = not exported.class_name.startswith(weights.OWN_CLASSES.family)
+        is_stock = not exported.class_name.startswith(weights.OWN_CLASSES.class_prefix)
         if is_stock and "lm_head" in exported.left_out:
             summary += " (to fill masks, export with --format code)"
     if exported.was_there:

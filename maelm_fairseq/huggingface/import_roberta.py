@@ -77,7 +77,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
 
     Returns:
         source: `roberta_source.Source`
-        cfg: `model.MaeLmConfig` of the new checkpoint
+        cfg: `config.MaeLmConfig` of the new checkpoint
     Raises:
         FileNotFoundError: an input does not exist
         UsageError: an input cannot be used, the sizes contradict each other, or the destination
@@ -86,7 +86,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """
     check_new(dest)
     source = read_source(checkpoint)
-    max_positions = extend_positions_of(source, extend_positions)
+    max_positions = repeat_positions(source, extend_positions)
     sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
     cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
@@ -100,7 +100,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     return source, cfg
 
 
-def extend_positions_of(source, wanted):
+def repeat_positions(source, wanted):
     """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
     count = len(source.weights[name]) - 1  # the first row is that of padding

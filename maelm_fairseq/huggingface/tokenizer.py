@@ -199,7 +199,7 @@ def read_settings(processor):
     return model_type, charsmap
 
 
-def sample_lines(data, splits=("train", "valid")):
+def recorded_lines(data, splits=("train", "valid")):
     """Lines of text that a data folder keeps in its records: list of at most 1,000 strings."""
     lines = []
     for split in splits:

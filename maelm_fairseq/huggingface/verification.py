@@ -9,7 +9,7 @@ from ..base.text_input import tokens_of
 from .edge_cases import EDGE_CASES
 from .export_checks import CHECKS, check_export
 from .head_outputs import SampleTexts
-from .tokenizer import is_known_difference, sample_lines
+from .tokenizer import is_known_difference, recorded_lines
 from .weights import OWN_CLASSES
 
 TEXT_COUNT = 8
@@ -99,13 +99,13 @@ def compare_with_transformers(folder, config, model, data, kind):
         os.symlink(os.path.abspath(folder), path)
         loaded = model_class.from_pretrained(path)
         tokenizer = tokenizer_class.from_pretrained(path)
-    expected = expected_outputs(model, kind, uses_own_classes, sample_lines(data, ["valid"]))
+    expected = expected_outputs(model, kind, uses_own_classes, recorded_lines(data, ["valid"]))
     results = check_export(tokenizer, loaded, expected)
     version = f"transformers {transformers.__version__}"
     faults = results["faults"]
     if faults:
         raise UsageError(
-            f"{version} answers otherwise from the export in {len(faults)} calls; the first: "
+            f"{version} gives other results than the hub in {len(faults)} checks; the first: "
             f"{faults[0]}; please report this, with config.json and the version"
         )
     counts = ", ".join(f"{count} {CHECKS[key].title}" for key, count in results["counts"].items())

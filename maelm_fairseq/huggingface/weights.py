@@ -21,7 +21,7 @@ class ClassFamily(NamedTuple):
     """A family of classes, and the module names in which they differ."""
 
     model_type: str
-    family: str
+    class_prefix: str  # of the names of its classes
     query: str = ""
     key: str = ""
     value: str = ""
@@ -54,7 +54,7 @@ def mpnet_table(relative_bias):
     return table if table[bucket].equal(values) else None
 
 
-def choose_layout(model, head):
+def choose_family(model, head):
     """The first family of classes that computes exactly what the model and its head do."""
     if isinstance(head, SequenceClassificationHead) and not head.reads_first_token_alone:
         return OWN_CLASSES
@@ -64,7 +64,7 @@ def choose_layout(model, head):
     return OWN_CLASSES if mpnet_table(bias) is None else MPNET
 
 
-def choose_kind(model, layout, head, masks_in_encoder):
+def choose_kind(model, family, head, masks_in_encoder):
     """The `ExportKind` that the model becomes.
 
     The head is a module, or None for a model without one.
@@ -72,16 +72,16 @@ def choose_kind(model, layout, head, masks_in_encoder):
     if head is not None:
         return kind_of_head(head)
     is_mlm = model.decoder is None and masks_in_encoder
-    can_predict = is_mlm or layout is OWN_CLASSES  # stock classes have no decoder
+    can_predict = is_mlm or family is OWN_CLASSES  # stock classes have no decoder
     return MASKED_LM if model.lm_head is not None and can_predict else ENCODER
 
 
-def base_prefix(layout, kind):
+def base_prefix(family, kind):
     """What a class puts before the names of its encoder's weights."""
-    return "" if kind is ENCODER else layout.model_type + "."
+    return "" if kind is ENCODER else family.model_type + "."
 
 
-def stock_modules(layout, kind, layers, head_name=None):
+def stock_modules(family, kind, layers, head_name=None):
     """The modules of encoder and head that are a weight and a bias, here and in transformers.
 
     The arguments are as for `weights_for_transformers`.
@@ -89,14 +89,14 @@ def stock_modules(layout, kind, layers, head_name=None):
     Returns: {native name: list of exported names}; where there are several, the native module has
         their rows one after the other
     """
-    base = base_prefix(layout, kind)
+    base = base_prefix(family, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
     for i in range(layers):
         native, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
-        modules[native + "attention.query"] = [exported + layout.query]
-        modules[native + "attention.key_value"] = [exported + layout.key, exported + layout.value]
-        modules[native + "attention.out"] = [exported + layout.out]
-        modules[native + "attention_norm"] = [exported + layout.attention_norm]
+        modules[native + "attention.query"] = [exported + family.query]
+        modules[native + "attention.key_value"] = [exported + family.key, exported + family.value]
+        modules[native + "attention.out"] = [exported + family.out]
+        modules[native + "attention_norm"] = [exported + family.attention_norm]
         modules[native + "ffn.0"] = [exported + "intermediate.dense"]
         modules[native + "ffn.1"] = [exported + "output.dense"]
         modules[native + "ffn_norm"] = [exported + "output.LayerNorm"]
@@ -105,12 +105,12 @@ def stock_modules(layout, kind, layers, head_name=None):
     return modules
 
 
-def weights_for_transformers(model, layout, kind, head_name=None):
+def weights_for_transformers(model, family, kind, head_name=None):
     """The weights of a class of transformers or of modeling_mae_lm.py.
 
     Args:
         model: `model.MaeLmModel`
-        layout: `ClassFamily`
+        family: `ClassFamily`
         kind: `ExportKind`
         head_name: our name of the head, for the classes that have one
     Returns:
@@ -118,18 +118,18 @@ def weights_for_transformers(model, layout, kind, head_name=None):
         the names of the model's weights that the class does not have, a set
     """
     remaining = dict(model.state_dict())
-    convert = weights_of_own_classes if layout is OWN_CLASSES else weights_of_stock_classes
-    converted = convert(model, remaining, layout, kind, head_name)
+    convert = weights_of_own_classes if family is OWN_CLASSES else weights_of_stock_classes
+    converted = convert(model, remaining, family, kind, head_name)
     copies = {name: value.detach().clone().contiguous() for name, value in converted.items()}
     return copies, set(remaining)
 
 
-def weights_of_own_classes(model, remaining, layout, kind, head_name):
+def weights_of_own_classes(model, remaining, family, kind, head_name):
     """Takes the weights of a class of modeling_mae_lm.py out of `remaining`.
 
     That is {native name: tensor}. Returns: {exported name: tensor}
     """
-    base = base_prefix(layout, kind)
+    base = base_prefix(family, kind)
     prefixes = {part: base + part for part in ["embed_tokens.", "encoder."]}
     if kind is MASKED_LM:
         prefixes.update({part: part for part in ["decoder.", "lm_head."]})
@@ -148,12 +148,12 @@ def weights_of_own_classes(model, remaining, layout, kind, head_name):
     return converted
 
 
-def weights_of_stock_classes(model, remaining, layout, kind, head_name):
+def weights_of_stock_classes(model, remaining, family, kind, head_name):
     """Takes the weights of a class of transformers out of `remaining`, {native name: tensor}.
 
     Returns: {exported name: tensor}
     """
-    base = base_prefix(layout, kind)
+    base = base_prefix(family, kind)
     embeddings = base + "embeddings."
     positions = remaining.pop("encoder.embed_positions.weight")
     converted = {
@@ -161,14 +161,14 @@ def weights_of_stock_classes(model, remaining, layout, kind, head_name):
         # In transformers, positions begin one row later.
         embeddings + "position_embeddings.weight": F.pad(positions, (0, 0, 1, 0)),
     }
-    if layout is ROBERTA:
+    if family is ROBERTA:
         types = positions.new_zeros(2, positions.size(1))
         converted[embeddings + "token_type_embeddings.weight"] = types
     else:
         table = mpnet_table(model.encoder.relative_bias)
         converted[base + "encoder.relative_attention_bias.weight"] = table
         del remaining["encoder.relative_bias.table.weight"]
-    modules = stock_modules(layout, kind, len(model.encoder.layers), head_name)
+    modules = stock_modules(family, kind, len(model.encoder.layers), head_name)
     for native, exported_names in modules.items():
         for end in ["weight", "bias"]:
             parts = remaining.pop(f"{native}.{end}").chunk(len(exported_names))

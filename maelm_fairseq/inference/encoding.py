@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base.errors import UsageError
-from ..base.text_input import checked
+from ..base.text_input import checked_text
 from ..base.words import word_spans
 from ..data.batching import batches_of_similar_length
 from .text_model import SHORTEN_OR_SPLIT, TextModel, checked_tokens, lengths_of
@@ -107,7 +107,7 @@ class Encoding(TextModel):
 
         White space separates them; in scripts without it, each piece is a word: see `base.words`.
         """
-        return [text[begin:end] for begin, end in word_spans(self.tokenizer, checked(text))]
+        return [text[begin:end] for begin, end in word_spans(self.tokenizer, checked_text(text))]
 
     def word_features(self, text):
         """Features of words: the mean over the pieces of each.

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..base.subwords import MASK, sequence
-from ..base.text_input import checked, list_of_texts
+from ..base.subwords import MASK, join_and_cut
+from ..base.text_input import checked_text, list_of_texts
 from ..vocabulary import dictionary_word_starts
 from .encoding import BATCH_TOKENS
 from .text_model import SHORTEN_OR_SPLIT, TextModel
@@ -37,7 +37,7 @@ class MaskPrediction(TextModel):
         candidates = len(self.dictionary) - self.dictionary.nspecial - 1
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
-        tokens = self._tokens_of_text(checked(text)).to(self.device)
+        tokens = self._tokens_of_text(checked_text(text)).to(self.device)
         self._check_length(len(tokens), fix=SHORTEN_OR_SPLIT)
         masked = tokens.eq(self.mask_id).nonzero()[:, 0]
         if not len(masked):
@@ -92,7 +92,7 @@ class MaskPrediction(TextModel):
         rows = []
         for size, end in zip(sizes, sizes.cumsum()):
             part = tokens[end - size : end].tolist()
-            rows.append(torch.tensor(sequence([part], limit)[0]))
+            rows.append(torch.tensor(join_and_cut([part], limit)[0]))
         positions_by_shape = self._positions_to_score(rows, within_words)
         bits = torch.zeros(len(rows), dtype=torch.float64)
         total = sum(len(row) - 2 for row in rows)

@@ -61,5 +61,5 @@ class QuestionAnswering(FineTuned):
             candidates.append(best_in_window(scores, window, pieces))
         best = best_of(candidates)
         if has_no_answer(best, self.info.may_be_empty) or best.score == -math.inf:
-            return Answer("", 0, math.exp(best.none))
+            return Answer("", 0, math.exp(best.no_answer_score))
         return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))

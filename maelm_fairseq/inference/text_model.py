@@ -106,7 +106,7 @@ class TextModel:
         check_positions(length, positions, f"{text} has {length} tokens", fix)
 
 
-def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
+def checked_tokens(tokens, vocabulary_size, dimensions=(1, 2)):
     """Tokens as int64; refuses anything but a tensor of tokens of a vocabulary of this size."""
     is_tensor = isinstance(tokens, torch.Tensor)
     if not is_tensor or tokens.dtype not in INTEGERS or tokens.dim() not in dimensions:
@@ -114,7 +114,7 @@ def checked_tokens(tokens, vocabulary, dimensions=(1, 2)):
         raise TypeError(f"tokens must be a tensor of integers, {shapes}, as encode() returns")
     if tokens.numel():
         lowest, highest = int(tokens.min()), int(tokens.max())
-        last = vocabulary - 1
+        last = vocabulary_size - 1
         if lowest < 0 or highest > last:
             raise UsageError(
                 f"tokens from {lowest} to {highest}, expected 0 to {last}: "

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.line_sizes import LineSizes
+from ..base.line_sizes import LineIndex
 from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.vocabulary_files import read_subwords
@@ -59,12 +59,14 @@ def check_split(folder, name, tokenizer, expected):
         raise UsageError(
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"
         )
-    record = read_json(prefix + ".json", SplitRecord, "the record that encode.py wrote", fix)
+    record = read_json(
+        prefix + ".json", SplitRecord, "the record that data-prep/prepare.sh wrote", fix
+    )
     if record.sha256.get("part", expected) != expected:
         raise UsageError(
             f"{prefix}.* are of another split, shard or text: put its own files back, or {fix}"
         )
-    index = LineSizes(prefix, fix)
+    index = LineIndex(prefix, fix)
     tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
     checksums = [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
@@ -122,7 +124,7 @@ def check_lines(data, index, tokens, tokenizer, sample, fix):
 
     Args:
         data: path of the tokens, for messages
-        index: `LineSizes`
+        index: `LineIndex`
         tokens: of all lines
         sample: list of (number of a line, its text)
         fix: what to do if they differ

@@ -30,7 +30,7 @@ from ..base.vocabulary_files import read_subwords
 from .binarized import token_dtype, write_index
 from .documents import line_counter
 from .progress import progress_bar
-from .raw_text import file_sample
+from .raw_text import file_identity
 from .records import InputCounts, SplitRecord, part_checksum
 
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
@@ -168,14 +168,14 @@ class ChunkQueue:
             shard.write(*result.result())
 
 
-def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, held_out=None):
+def encode(paths, identities, folders, split, vocabulary, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
-        fingerprints: of the files; if they have changed in the end, nothing is written
-        folders: {number of a shard: its folder, where to write `split.bin`, `split.idx` and
-            `split.json`}; may be empty
+        identities: of the files; if they have changed in the end, nothing is written
+        folders: {number of a shard: its folder, where to write SPLIT.bin, SPLIT.idx and
+            SPLIT.json}; may be empty
         held_out: `HeldOut`; None: all documents are for `split`
     Returns:
         `records.InputCounts`
@@ -191,7 +191,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
         digest = sha256(vocabulary)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
-            part = part_checksum(split, number, shards, fingerprints)
+            part = part_checksum(split, number, shards, identities)
             checksums = {"vocabulary": digest, "part": part}
             record = SplitRecord(counts, 0, 0, 0, [], checksums)
             out[number] = open_shard(stack, folder, split, record)
@@ -209,7 +209,7 @@ def encode(paths, fingerprints, folders, split, vocabulary, workers, shards=1, h
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        check_input(paths, fingerprints, counts, shards)
+        check_input(paths, identities, counts, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
@@ -264,10 +264,10 @@ def distribute(lines, count_name, counts, shard_of, submit):
     vars(counts).update(counts_of_lines, lines=counts_of_lines.total())
 
 
-def check_input(paths, fingerprints, counts, shards):
+def check_input(paths, identities, counts, shards):
     """Refuses files that changed while they were read, and too few documents."""
-    for path, before in zip(paths, fingerprints):
-        if file_sample(path) != before:
+    for path, before in zip(paths, identities):
+        if file_identity(path) != before:
             fix = "run again when it is complete, with another --dest if this one is refused"
             raise UsageError(f"file {path} changed while it was being read; {fix}")
     if counts.documents < shards:

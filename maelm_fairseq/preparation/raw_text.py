@@ -28,7 +28,7 @@ def check_files(paths, option):
             )
 
 
-def file_sample(path):
+def file_identity(path):
     """Name, size and a hash of 64 parts of a file, including the first and last.
 
     This is quick, and differs between corpora.

@@ -86,9 +86,9 @@ class SplitRecord:
     most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
-def part_checksum(split, shard, shards, fingerprints):
+def part_checksum(split, shard, shards, identities):
     """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
-    text = json.dumps([split, shard, shards, fingerprints])
+    text = json.dumps([split, shard, shards, identities])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

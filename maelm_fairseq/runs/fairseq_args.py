@@ -37,7 +37,7 @@ def refuse_own(names, recipe, whole, fairseq_args):
         if own != getattr(whole, name, own):
             given = as_given(name, fairseq_args)
             fix = "leave it out; --help lists the options of the recipe itself"
-            raise UsageError(f"{given}: the recipe sets it: {suggestion(given)}{fix}")
+            raise UsageError(f"{given}: the recipe sets it; {suggestion(given)}{fix}")
 
 
 def as_given(name, fairseq_args):

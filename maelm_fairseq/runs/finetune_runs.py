@@ -21,7 +21,7 @@ from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
 from .finetune_results import ranked
-from .show_progress import LogReport, validations
+from .log_report import LogReport, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
 FILE_LOGGER = "maelm_fairseq.finetuning"

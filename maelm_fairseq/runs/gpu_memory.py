@@ -30,13 +30,13 @@ SAFETY_FACTOR = 1.25  # the measured batches were of 32 sequences only
 CUDA_CONTEXT_BYTES = 1.5 * GIB  # what CUDA takes
 
 
-def bytes_needed(model, task, vocabulary, batch):
+def bytes_needed(model, task, vocabulary_size, batch):
     """Approximate memory of an update in half precision, with micro-batches of `batch` full blocks.
 
     Args:
         model: `config.MaeLmConfig`
         task: `task.MaeLmTaskConfig`
-        vocabulary: number of symbols
+        vocabulary_size: number of symbols
         batch: sequences
     """
     C, F, H = model.encoder_embed_dim, model.encoder_ffn_embed_dim, model.encoder_attention_heads
@@ -59,14 +59,14 @@ def bytes_needed(model, task, vocabulary, batch):
         if own_layers and model.decoder_relative_bias:
             attended += T * T
         bias = 2 * 2 * H * attended  # two bytes each, and as many for the gradients
-    logits = BYTES_PER_LOGIT * predicted * vocabulary
+    logits = BYTES_PER_LOGIT * predicted * vocabulary_size
     layers = model.encoder_layers + own_layers
-    embeddings = (vocabulary + 2 * model.max_positions) * C
+    embeddings = (vocabulary_size + 2 * model.max_positions) * C
     weights = layers * (4 * C * C + 2 * C * F + 9 * C + F) + embeddings + C * C
     return BYTES_PER_WEIGHT * weights + batch * (kept + bias + logits)
 
 
-def needed_at_most(cfg, vocabulary, batch):
+def needed_at_most(cfg, vocabulary_size, batch):
     """`bytes_needed` for fairseq's configuration, in the updates that need the most memory.
 
     If masks fade, the encoder sees all of them at first.
@@ -74,12 +74,12 @@ def needed_at_most(cfg, vocabulary, batch):
     first = copy.deepcopy(cfg.task)
     if first.encoder_mask_fade_updates:
         first.encoder_mask_fraction = 1.0
-    most = max(bytes_needed(cfg.model, task, vocabulary, batch) for task in (cfg.task, first))
+    most = max(bytes_needed(cfg.model, task, vocabulary_size, batch) for task in (cfg.task, first))
     is_half_precision = cfg.common.fp16 or cfg.task.bf16_autocast
     return most if is_half_precision else 2 * most
 
 
-def choose_batch_size(cfg, vocabulary, memory, sequences):
+def choose_batch_size(cfg, vocabulary_size, memory, sequences):
     """The largest power of two that divides `sequences` and fits `memory`, in bytes.
 
     It is 1 if none fits, and None where the configuration of fairseq sets the batch itself.
@@ -93,7 +93,10 @@ def choose_batch_size(cfg, vocabulary, memory, sequences):
         return None
     batch = 1
     while sequences % (2 * batch) == 0:
-        if SAFETY_FACTOR * needed_at_most(cfg, vocabulary, 2 * batch) + CUDA_CONTEXT_BYTES > memory:
+        if (
+            SAFETY_FACTOR * needed_at_most(cfg, vocabulary_size, 2 * batch) + CUDA_CONTEXT_BYTES
+            > memory
+        ):
             break
         batch *= 2
     return batch
@@ -112,10 +115,10 @@ def main():
     if memory is None:
         return
     cfg = convert_namespace_to_omegaconf(parse_fairseq_args(argv))
-    vocabulary = len(load_dictionary(cfg.task.data.split(":")[0]))
-    batch = choose_batch_size(cfg, vocabulary, memory, int(sequences))
+    vocabulary_size = len(load_dictionary(cfg.task.data.split(":")[0]))
+    batch = choose_batch_size(cfg, vocabulary_size, memory, int(sequences))
     if batch is not None:
-        needed = needed_at_most(cfg, vocabulary, batch)
+        needed = needed_at_most(cfg, vocabulary_size, batch)
         memory_in_words = f"{needed / GIB:.0f} of {memory / GIB:.0f} GiB"
         print(json.dumps({"batch_size": batch, "memory": memory_in_words}))
 

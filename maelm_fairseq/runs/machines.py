@@ -16,7 +16,7 @@ DISTRIBUTED_VARIABLES = [
     "SLURM_STEP_NODELIST",
     "SLURM_JOB_NODELIST",
 ]
-SECONDS_TO_JOIN = 900  # seconds that a machine waits for the others to be started
+SECONDS_TO_JOIN = 900  # that a machine waits for the others to be started
 
 
 def rendezvous(args):

@@ -61,18 +61,20 @@ def named_options(fairseq_args):
 
 
 def drop_replaced_groups(cfg, fairseq_args):
-    """Drops the recipe's settings, in place, that the user's options make pointless.
-
-    If the user chooses another optimizer, schedule or criterion, these are the settings of the
-    recipe's own; if the user turns a switch off by --no-SWITCH, it is the switch.
-
-    Returns:
-        the user's options without --no-SWITCH, such as --no-share-decoder-layers
-    """
+    """Drops, in place, settings of an optimizer, schedule or criterion that the user replaces."""
     for name, value in named_options(fairseq_args).items():
         group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
         if group.get("_name", value) != value:
             group.clear()
+
+
+def turn_off_switches(cfg, fairseq_args):
+    """Turns off, in place, the recipe's switches that the user's options take back.
+
+    Returns:
+        the user's options without those that do, such as --no-share-decoder-layers, which
+        fairseq-train does not know
+    """
     switches = {}
     for group in cfg.values():
         for name, value in group.items():
@@ -124,8 +126,11 @@ def plan_batch(cfg, args, fairseq_args):
     return Batch(processes, sequences, total // (processes * sequences))
 
 
-def fit_to_devices(cfg, args, fairseq_args):
-    """Fits settings, in place, to folders and devices; returns the `Batch`."""
+def apply_run_options(cfg, args, fairseq_args):
+    """Fits settings, in place, to this run's folders, devices, precision and number of updates.
+
+    Returns: the `Batch`
+    """
     batch = plan_batch(cfg, args, fairseq_args)
     cfg["distributed_training"]["distributed_world_size"] = batch.processes
     cfg["dataset"]["batch_size"] = batch.sequences
@@ -133,17 +138,22 @@ def fit_to_devices(cfg, args, fairseq_args):
     cfg["checkpoint"]["save_dir"] = args.save_dir
     if args.updates:
         scale_schedule(cfg, args.updates)
-    is_on_cpu = args.gpus == 0
-    is_bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
     common = cfg["common"]
     common["user_dir"] = PLUGIN_FOLDER
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
-    common["cpu"] = is_on_cpu
-    common["fp16"] = common["fp16"] and not is_on_cpu and not is_bf16
+    set_precision(cfg, args, fairseq_args)
     update_freq = named_options(fairseq_args).get("--update-freq", "")
     if update_freq.isdecimal():  # the user's own replaces the recipe's
         batch = batch._replace(update_freq=int(update_freq))
     return batch
+
+
+def set_precision(cfg, args, fairseq_args):
+    """Sets the device and its precision, in place: fp16 is for GPUs, and never beside bfloat16."""
+    common = cfg["common"]
+    common["cpu"] = args.gpus == 0
+    is_bf16 = cfg["task"].get("bf16_autocast") or "--bf16-autocast" in fairseq_args
+    common["fp16"] = common["fp16"] and not common["cpu"] and not is_bf16
 
 
 def fitting_batch(cfg, args, fairseq_args, sequences):

@@ -5,7 +5,7 @@ import contextlib
 from omegaconf import OmegaConf
 
 from ..base.errors import UsageError, one_line
-from ..checkpoints.compatibility import checked_weights
+from ..checkpoints.compatibility import check_weights
 from ..checkpoints.sections import REGISTRIES, read_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
@@ -43,7 +43,7 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):
         if isinstance(model, MaeLmModel):
-            checked_weights(states[path]["model"], model.state_dict(), path)
+            check_weights(states[path]["model"], model.state_dict(), path)
     return models, cfg, task
 
 

@@ -66,9 +66,7 @@ def check_run_options(cfg):
                 "plugin"
             )
     if cfg.ema.store_ema:
-        raise UsageError(
-            "--store-ema: nothing here reads the averages, which hardly move in fp16: leave it out"
-        )
+        raise UsageError("--store-ema has no use here, as nothing reads the averages: leave it out")
     if cfg.checkpoint.write_checkpoints_asynchronously:
         raise UsageError(
             "--write-checkpoints-asynchronously leaves incomplete files under their final names: "

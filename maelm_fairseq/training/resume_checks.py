@@ -4,20 +4,19 @@ This is checked before fairseq takes anything from it.
 """
 
 import logging
-from argparse import Namespace
 
 import torch
 
 from ..base.errors import UsageError
 from ..base.option_fields import option
 from ..base.typed_values import short_repr, typed
-from ..checkpoints.building import updates_of
+from ..checkpoints.building import NOT_A_CHECKPOINT, updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
     OPTIONS_FIXED_ON_RESUME,
     check_configuration,
     check_vocabulary,
-    checked_weights,
+    check_weights,
 )
 from ..checkpoints.schema import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
@@ -29,42 +28,55 @@ from ..vocabulary import FINGERPRINT
 logger = logging.getLogger(__name__)
 
 
+def keep_encoder(state, trainer, path):
+    """Removes from a checkpoint what a run cannot use that takes over only its encoder.
+
+    These are heads of other labels, the state of another task, and parts that the model lacks.
+
+    Args:
+        state: what `sections.read_for_fairseq` returned; changed in place
+        trainer: fairseq's, of the run
+        path: of the checkpoint
+    """
+    check_origin(state, path)
+    model = trainer.get_model()
+    run_state = trainer.task.state.state_dict
+    remove_other_heads(state, state["cfg"]["model"], model.cfg, run_state)
+    state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
+    fit_parts(state["model"], model.state_dict())
+
+
 def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.sanitized_for_fairseq` returned; what a new run cannot use is
-            removed from it
+        state: what `sections.read_for_fairseq` returned, after `keep_encoder` if the run starts
+            anew
         trainer: fairseq's, of the run
         path: of the checkpoint
         starts_anew: as by --finetune-from-model or --reset-optimizer: then only the encoder must be
             the same
     """
-    if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
-        raise UsageError(
-            f"{path}: not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
-        )
+    check_origin(state, path)
     check_history(state.get("optimizer_history"), path, starts_anew)
     extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
     extra = {name: plain_value(value) for name, value in extra.items()}
     typed(ExtraState, extra, f"{path}: extra_state")
     model = trainer.get_model()
-    saved = Namespace(**state["cfg"]["model"])
-    model_weights = model.state_dict()
     check_vocabulary(state, trainer.task.source_dictionary, path)
-    run_state = trainer.task.state.state_dict
-    if starts_anew:
-        check_configuration(saved, model.cfg, ENCODER_OPTIONS, path)
-        remove_other_heads(state, saved, model.cfg, run_state)
-        # The rest, such as labels, is of another task.
-        state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
-        fit_parts(state["model"], model_weights)
-    else:
-        check_configuration(saved, model.cfg, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, path)
+    names = ENCODER_OPTIONS if starts_anew else ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME
+    check_configuration(state["cfg"]["model"], model.cfg, names, path)
+    if not starts_anew:
         report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
         check_components(state, trainer, path)
-        check_task_state(state["task_state"], run_state, path)
-    checked_weights(state["model"], model_weights, path)
+        check_task_state(state["task_state"], trainer.task.state.state_dict, path)
+    check_weights(state["model"], model.state_dict(), path)
+
+
+def check_origin(state, path):
+    """Refuses a checkpoint of another model than this plugin's."""
+    if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
+        raise UsageError(f"{path}: {NOT_A_CHECKPOINT}")
 
 
 def report_new_schedule(before, now, path):
@@ -88,14 +100,14 @@ def remove_other_heads(state, saved, cfg, run_state):
 
     Args:
         state: of the checkpoint
-        saved: the options of its model
+        saved: the options of its model, {name: value}
         cfg: those of the run's model
         run_state: of the run's task
     """
     saved_state = state["task_state"]
     names = ["labels", STANDARDISED]
     has_same_labels = all(saved_state.get(name) == run_state.get(name) for name in names)
-    has_same_pooling = saved.classification_pooling == str(cfg.classification_pooling)
+    has_same_pooling = saved["classification_pooling"] == str(cfg.classification_pooling)
     if has_same_labels and has_same_pooling:
         return
     heads = [name for name in state["model"] if name.startswith(HEAD_PREFIX)]
@@ -111,15 +123,15 @@ def check_task_state(saved_state, run_state, path):
         )
     for name in run_state:
         if name in saved_state and run_state[name] != saved_state[name]:
-            was = in_words(saved_state[name])
-            now = in_words(run_state[name])
+            was = state_text(saved_state[name])
+            now = state_text(run_state[name])
             raise UsageError(
                 f"{path}: the data differ from those of the run: {name} was {was} and is {now}; "
                 "use the same"
             )
 
 
-def in_words(value):
+def state_text(value):
     """A value of the state of a task, for a message; of a long list its beginning."""
     if not isinstance(value, list):
         return short_repr(value)

@@ -29,7 +29,7 @@ class RunState:
         """Forgets the earlier run of this process, and opens its save folder to others."""
         if self.lock:
             self.lock.close()
-        self.__init__()
+        vars(self).update(vars(RunState()))
 
 
 class Patience:

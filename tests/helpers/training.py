@@ -31,7 +31,7 @@ def assert_same_weights(one, other, tolerance):
         torch.testing.assert_close(weights[name], others[name], rtol=0, atol=tolerance, msg=name)
 
 
-def refused(*arguments, program="fairseq-train"):
+def error_of_command(*arguments, program="fairseq-train"):
     """Runs a command, which must fail; returns its one line of error."""
     done = run(program, *arguments)
     assert done.returncode == 1, done.stdout[-3000:]
