@@ -102,13 +102,14 @@ def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     own_value = getattr(MaeLmConfig(**ONE_LAYER), name)
     theirs, _ = checkpoint(**{name: value})
     ours, _ = checkpoint()
-    check_configuration(ours, ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
+    check_configuration(vars(ours), ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
     with pytest.raises(ValueError) as raised:
-        check_configuration(theirs, ours, ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME, "model.pt")
+        names = ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME
+        check_configuration(vars(theirs), ours, names, "model.pt")
     difference = f"{option(name)} {value} in the checkpoint, {own_value} here"
     assert f"model.pt: the checkpoint is of another model: {difference};" in str(raised.value)
     if name in OPTIONS_FIXED_ON_RESUME:  # fine-tuning compares the encoder alone
-        check_configuration(theirs, ours, ENCODER_OPTIONS, "model.pt")
+        check_configuration(vars(theirs), ours, ENCODER_OPTIONS, "model.pt")
 
 
 def test_sizes_are_those_of_the_weights_whatever_the_options_say():
