@@ -252,15 +252,26 @@ def count_documents(args, manifest, vocabulary):
     return documents
 
 
+def needed_documents(args):
+    """How many documents --train must have: those that are held out, and one for each shard."""
+    return (args.valid_documents or 0) + args.shards
+
+
 def check_documents(args, documents):
-    """Refuses too few documents in --train for --valid-documents."""
-    needed = args.valid_documents + args.shards
-    if documents < needed:
-        raise UsageError(
-            f"--valid-documents {args.valid_documents}: found {documents:,} documents in --train, "
-            f"expected {needed:,} or more, as something must be left to train on; put a blank line "
-            "after each document, or hold out fewer"
-        )
+    """Refuses too few documents in --train for --valid-documents and --shards."""
+    needed = needed_documents(args)
+    if documents >= needed:
+        return
+    if needed == 1:
+        raise UsageError(f"--train {args.train[0]}: found no text; give files with text")
+    if args.valid_documents:
+        name, fix = f"--valid-documents {args.valid_documents}", "hold out fewer"
+    else:
+        name, fix = f"--shards {args.shards}", "use fewer --shards"
+    raise UsageError(
+        f"{name}: found {documents:,} documents in --train, expected {needed:,} or more, as each "
+        f"shard needs one to train on; put a blank line after each document, or {fix}"
+    )
 
 
 def warn_of_repeated_text(args, manifest):
@@ -322,10 +333,10 @@ def main():
     args = parse_args()
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
-    if args.valid_documents:
-        # Now, not after hours of work; lines that become nothing are known only then.
-        needed = args.valid_documents + args.shards
-        check_documents(args, documents_up_to(args.train, needed))
+    # Now, not after hours of work, which show which lines become nothing.
+    check_documents(args, documents_up_to(args.train, needed_documents(args)))
+    if args.valid and not documents_up_to(args.valid):
+        raise UsageError(f"--valid {args.valid[0]}: found no text; give files with text")
     tokenizer = given_vocabulary(args)
     manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)

@@ -31,7 +31,7 @@ BASE = "base"  # the RoBERTa, not continued
 
 def train_vocabulary(text, dest):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, log_report=False)
+    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
     tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
     tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
         ("</s>", EOS), ("<s>", 0), add_prefix_space=False

@@ -94,8 +94,6 @@ def parse_args():
 
 def checked_names(names, count):
     """The names of `count` checkpoints in figure and tables, which must differ."""
-    # Names of files need not be Unicode, but the tables are.
-    names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
     check_different_names(names, count)
     return names
 

@@ -139,7 +139,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
         "pairs": pairs.digest if pairs else None,
     }
     if record.exists():
-        earlier = read_json(record, Dict[str, dict], "measurements of adapt.sh", file_names=True)
+        earlier = read_json(record, Dict[str, dict], "measurements of adapt.sh")
         if earlier.get("origin") == origin and "found" in earlier:
             return earlier["found"]
     print(f"measuring {checkpoint}", flush=True)

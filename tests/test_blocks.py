@@ -12,9 +12,9 @@ from fairseq.data import data_utils
 
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.line_sizes import HEADER
+from maelm_fairseq.base.line_sizes import HEADER, LineIndex
 from maelm_fairseq.data.batching import Batches, EveryItemDataset, batch_ends
-from maelm_fairseq.data.blocks import LineSizes, TokenBlocks, line_spans
+from maelm_fairseq.data.blocks import TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
 from small_models import EOS, write
@@ -102,7 +102,7 @@ def test_lines_read_in_parts_give_the_same_blocks(tmp_path, mode, at_once):
     for seed in range(10):
         lines = random_lines(seed, count=240)
         lines[60:120] = [[]] * 60  # Some parts have no text.
-        index = LineSizes(write(tmp_path / f"train{seed}", lines))
+        index = LineIndex(write(tmp_path / f"train{seed}", lines))
         whole = np.concatenate(list(line_spans(index, 12, mode, 1000)))
         in_parts = np.concatenate(list(line_spans(index, 12, mode, at_once)))
         assert in_parts.tolist() == whole.tolist()

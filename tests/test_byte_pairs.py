@@ -361,7 +361,7 @@ def test_options_that_do_not_fit(roberta, extended, prepared, tmp_path):
     options = ["--train", theirs / "text.txt", "--valid", theirs / "text.txt"]
     options += ["--dest", tmp_path / "data", "--add-tokens", tmp_path / "words.txt"]
     error = error_of_script("data-prep/prepare.sh", *options, "--vocabulary", theirs)
-    assert error.endswith("words.txt, line 2: found 'two words', expected one word")
+    assert error.endswith("words.txt: line 2: found 'two words', expected one word")
     (tmp_path / "words.txt").write_text("one\n")
     error = error_of_script("data-prep/prepare.sh", *options, "--vocabulary", prepared)
     assert "words can be added to a tokenizer.json" in error

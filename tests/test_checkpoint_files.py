@@ -201,7 +201,7 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
     before = (saved / "checkpoint_best.pt").read_bytes()
     error = error_of_command(data, *TINY, "--save-dir", saved)
     assert f"{saved}: no checkpoint_last.pt, and no other" in error
-    assert "another one (checkpoint_best.pt), copy it to" in error
+    assert "another one (checkpoint_best.pt), if it is whole, copy it to" in error
     assert (saved / "checkpoint_best.pt").read_bytes() == before
     start = shutil.copy(saved / "checkpoint_best.pt", saved.parent / "start.pt")
     train(data, saved, *INTERVAL, "--finetune-from-model", start)
@@ -216,7 +216,10 @@ def test_the_error_says_how_to_resume_from_another_checkpoint(data, saved, damag
         else:
             checkpoint_file.unlink()
     error = error_of_command(data, *TINY, "--save-dir", saved)
-    assert f"; to resume from another one (checkpoint_best.pt), copy it to {path}" in error
+    assert (
+        f"; to resume from another one (checkpoint_best.pt), if it is whole, copy it to {path}"
+        in error
+    )
     shutil.copy(saved / "checkpoint_best.pt", path)
     assert "@ 5 updates" in train(data, saved, "--max-update", 6)
 

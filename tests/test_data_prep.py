@@ -232,25 +232,29 @@ def test_preparing_text_takes_neither_torch_nor_fairseq_nor_an_installed_plugin(
         assert not imported & {"torch", "fairseq"}
 
 
-def test_names_of_folders_are_any_bytes(text, prepared, tmp_path):
+def test_names_of_folders_are_any_text(text, prepared, tmp_path):
     """Recorded, printed as they are, and compared."""
-    odd = os.fsencode(tmp_path) + b"/\xff\xfe ${x} [*] 'n\xc3\xa4me'"
-    os.mkdir(odd)
-    raw, dest = odd + b"/\xfftext", odd + b"/data"
-    shutil.copy(text["valid"][0], raw)
-    environment = dict(os.environ, PYTHON=sys.executable, PYTHONIOENCODING="utf-8:strict")
-    model = os.fsencode(prepared["dest"] / "sentencepiece.model")
-    options = [b"--train", raw, b"--valid", raw, b"--dest", dest]
-    options += [b"--vocabulary", model, b"--workers", b"1"]
+    odd = tmp_path / "${x} [*] 'n\xe4me'"
+    odd.mkdir()
+    raw = shutil.copy(text["valid"][0], odd / "text")
+    model = prepared["dest"] / "sentencepiece.model"
+    options = ["--train", raw, "--valid", raw, "--dest", odd / "data"]
+    options += ["--vocabulary", model, "--workers", 1]
     for again in [False, True]:
-        command = [f"{PREP}/prepare.sh", *options]
-        done = subprocess.run(command, env=environment, capture_output=True, check=True)
-        assert done.stdout.splitlines()[-1] == dest
+        done = script("data-prep/prepare.sh", *options)
+        assert done.stdout.splitlines()[-1] == str(odd / "data")
         lines = done.stderr.splitlines()
-        (warning,) = [line for line in lines if b"warning: " in line]
+        (warning,) = [line for line in lines if "warning: " in line]
         assert (lines == [warning]) == again
-        assert warning.endswith(b"text: it is not held out")
-    assert len(documents_of(os.fsdecode(dest), "train")) == len(text["valid_documents"])
+        assert warning.endswith("text: it is not held out")
+    assert len(documents_of(odd / "data", "train")) == len(text["valid_documents"])
+
+
+def test_names_that_are_not_utf8_are_refused(text, tmp_path):
+    odd = tmp_path / "\udcff"
+    error = error_of_script("data-prep/prepare.sh", *arguments(text, odd))
+    assert "\\udcff': found a name that is not UTF-8; rename the file or folder" in error
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_text_that_is_given_twice_is_warned_of(text, tmp_path):

@@ -238,14 +238,11 @@ def test_json(tmp_path):
     save_json(GOOD, path)
     assert json.loads(path.read_text(encoding="utf-8")) == GOOD
     assert read_json(path, Record, "a record") == Record("ä", [Part((1, 2), 1.0)], {"a": 1})
-    # The name of a file that is not UTF-8.
-    save_json({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}, path)
-    read = read_json(path, Record, "a record", file_names=True)
-    assert read == Record("\udcff", [Part((1, 2), 1.0)], {"a": 1}, pairs=((1, "a"),))
+    path.write_text(json.dumps({**GOOD, "name": "\udcff", "pairs": [[1, "a"]]}))
     with pytest.raises(ValueError, match="record.json: unpaired surrogate '.udcff' after"):
         read_json(path, Record, "a record")
     # A pair of surrogates, as other programs write one character.
-    save_json({**GOOD, "name": "\ud83d\ude00"}, path)
+    path.write_text(json.dumps({**GOOD, "name": "\ud83d\ude00"}))
     assert read_json(path, Record, "a record").name == "\U0001f600"
     with pytest.raises(FileNotFoundError, match="nosuch.json: not found, expected a record"):
         read_json(tmp_path / "nosuch.json", Record, "a record")

@@ -548,13 +548,13 @@ def test_the_table_of_results(tmp_path, capsys):
     # A damaged table is kept as it is, and rows are added to it.
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
-    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, start="\udcff", settings="s")
+    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, start="\x85", settings="s")
     finetune_results.write_table(tmp_path, [second])
     assert path.read_bytes().startswith(before + b"\n")
     assert path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
     assert fields[1:5] == ["b", "f", "f1", "nan"]
-    assert fields[10:] == ["1.00 nan", "\\udcff", "s"]
+    assert fields[10:] == ["1.00 nan", "\\x85", "s"]
     # Runs are ranked by the metric that is asked for, or else by the first.
     scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
     assert finetune_results.ranked(scores, "loss") == [2, 1, 0]

@@ -36,7 +36,7 @@ def test_the_formula_agrees_with_what_was_measured(name, options, memory):
     if "no relative bias" in name:
         model.relative_position_num_buckets = 0
     task = MaeLmTaskConfig(mask_prob=float(options.get("mask-prob", 0.15)))
-    needed = bytes_needed(model, task, vocabulary=32768, batch=int(options["micro-batch"]))
+    needed = bytes_needed(model, task, vocabulary_size=32768, batch=int(options["micro-batch"]))
     assert needed / GIB == pytest.approx(memory, rel=0.1)
 
 

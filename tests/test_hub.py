@@ -322,7 +322,7 @@ def test_vocabularies_refused(folder, tmp_path):
     fault = "sentencepiece.model: cannot be read .*expected a Sent"
     refuses(fault, hub.from_pretrained, alone)
     vocabulary(other, vocab_size=80, lines=text_of(documents(60, 1)).splitlines())
-    fault = "with another dict.txt: that has 102 symbols and this one 82"
+    fault = "with another dict.txt, of 102 symbols with special ones and <mask>; this one has 82"
     refuses(fault, hub.from_pretrained, checkpoint, data=other)
     shutil.copy(other / "sentencepiece.model", alone)
     fault = "sentencepiece.model: its 82 symbols differ from those of the dict.txt"

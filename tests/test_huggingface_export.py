@@ -112,7 +112,7 @@ def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, 
 def test_the_program_exports_a_trained_model(pretrained, tmp_path):
     """Into a folder of any name."""
     data, checkpoint = pretrained
-    name = 'caf\udcff${x}"[a]*'
+    name = 'caf\xe9${x}"[a]*'
     dest = tmp_path / "new" / name
     options = ["--checkpoint", checkpoint.parent, "--data", data, "--dest", dest]
     export = command("python", "-m", "maelm_fairseq.huggingface.export", *options)

@@ -43,7 +43,9 @@ def pieces(tmp_path_factory):
 @pytest.fixture(scope="module")
 def byte_pieces(tmp_path_factory):
     trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator(text(1), vocab_size=300, special_tokens=SPECIAL, log_report=False)
+    trained.train_from_iterator(
+        text(1), vocab_size=300, special_tokens=SPECIAL, show_progress=False
+    )
     trained.add_special_tokens([MASK])
     folder = tmp_path_factory.mktemp("bytes")
     trained.save(str(folder / "tokenizer.json"))

@@ -7,7 +7,6 @@ import re
 import sys
 
 from .errors import UsageError
-from .utf8 import unpaired_surrogate_position
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,8 +26,9 @@ class Parser(argparse.ArgumentParser):
         self.register("action", None, Store)
 
     def parse_known_args(self, args=None, namespace=None):
-        if "" in (sys.argv[1:] if args is None else args):  # such as of a variable that is not set
-            self.error("found an empty value among the options, expected none")
+        for word in sys.argv[1:] if args is None else args:
+            if re.fullmatch(r"(--[\w-]+=)?", word):  # such as of a variable that is not set
+                self.error(f"found an empty value among the options {word}, expected none")
         Parser.known_options.update(self._option_string_actions)
         return super().parse_known_args(args, namespace)
 
@@ -43,10 +43,14 @@ class Parser(argparse.ArgumentParser):
 def suggestion(name):
     """A question for a user who may have meant an option with a similar name; empty if none has.
 
-    The name itself is no suggestion.
+    It begins with the same letter, and is not the opposite.
     """
-    others = Parser.known_options - {name}
-    similar = difflib.get_close_matches(name, sorted(others), n=1, cutoff=0.8)
+    is_negative = name.startswith("--no-")
+    others = []
+    for other in sorted(Parser.known_options - {name}):
+        if other[:3] == name[:3] and other.startswith("--no-") == is_negative:
+            others.append(other)
+    similar = difflib.get_close_matches(name, others, n=1, cutoff=0.8)
     return f"did you mean {similar[0]}? " if similar else ""
 
 
@@ -99,8 +103,6 @@ def within(minimum, maximum=2**31 - 1, number_type=int):
 
 def folder_name(text):
     """The name of a folder as fairseq can be given it: a type for argparse."""
-    if unpaired_surrogate_position(text) is not None:
-        raise argparse.ArgumentTypeError(f"{text}: TensorBoard needs names in UTF-8; rename it")
     if text.startswith("-"):  # fairseq would take it for an option
         return "./" + text
     return text

@@ -18,12 +18,12 @@ def save_json(value, path, new=False):
     """
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     # The bytes of such names become JSON's escapes.
-    content = text.encode("utf-8", "backslashreplace")
+    content = text.encode("utf-8")
     with atomic_write(path, "wb", new) as stream:
         stream.write(content)
 
 
-def read_json(path, value_type, expected, fix="remove it and run again", file_names=False):
+def read_json(path, value_type, expected, fix="remove it and run again"):
     """Reads a JSON file, plain or gzip; no object in it may have a key twice.
 
     Args:
@@ -32,7 +32,6 @@ def read_json(path, value_type, expected, fix="remove it and run again", file_na
         expected: what the file should be, for the error message, such as
             "the scores of this run"
         fix: what to do about a damaged file, for the error message
-        file_names: as for `parse_json`
     Raises:
         FileNotFoundError: there is no such file
         UsageError: it is not JSON, or its value is of another type
@@ -41,25 +40,22 @@ def read_json(path, value_type, expected, fix="remove it and run again", file_na
     if not os.path.lexists(path):
         raise MissingFileError(f"{path}: not found, expected {expected}")
     try:
-        return parse_json(read_text(path), value_type, path, file_names)
+        return parse_json(read_text(path), value_type, path)
     except UsageError as error:
         raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
 
 
 # The beginning of a surrogate, half of a character of UTF-16, as JSON spells it.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Python's character for a byte of a file's name that is not UTF-8.
-NAME_BYTE = re.compile(r"[\udc80-\udcff]")
 
 
-def parse_json(text, value_type, where, file_names=False):
+def parse_json(text, value_type, where):
     """A text in JSON as a value of a type, as for `typed`; no object may have a key twice.
 
     Args:
         text: the JSON
         value_type: of its value
         where: what error messages begin with
-        file_names: whether there may be names of files in it, which need not be Unicode
     Raises UsageError: it is not JSON, contains an unpaired surrogate, or its value is of another
         type
     """
@@ -69,8 +65,6 @@ def parse_json(text, value_type, where, file_names=False):
         raise UsageError(f"{where}: not JSON ({error})") from None
     if SURROGATE.search(text):
         decoded = json.dumps(value, ensure_ascii=False)  # a pair of surrogates is one character
-        if file_names:
-            decoded = NAME_BYTE.sub("", decoded)
         position = unpaired_surrogate_position(decoded)
         if position is not None:
             surrogate = decoded[position]

@@ -9,6 +9,7 @@ import warnings
 
 from .errors import one_line
 from .standard_streams import accept_any_text, print_error
+from .utf8 import check_unicode
 
 SHOW_TRACEBACK = "MAELM_TRACEBACK"  # set in the environment, it shows stack traces, too
 
@@ -26,6 +27,7 @@ def run_main(main):
     warnings.simplefilter("ignore")
     accept_any_text()
     try:
+        check_unicode([*sys.argv, os.getcwd()])
         main()
         sys.stdout.flush()
     except KeyboardInterrupt:

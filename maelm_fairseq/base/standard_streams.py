@@ -5,17 +5,13 @@ import sys
 
 
 def accept_any_text():
-    """Lets this process print any text, wherever its output goes.
-
-    That includes names of files that are not UTF-8.
-    """
+    """Lets this process print any text, wherever its output goes and whatever the locale is."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # whoever started this has closed it
             setattr(sys, name, open(os.devnull, "w"))
         elif hasattr(stream, "reconfigure"):
-            keeps_bytes = name == "stdout" and stream.encoding.lower() == "utf-8"
-            stream.reconfigure(errors="surrogateescape" if keeps_bytes else "backslashreplace")
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_error(line):

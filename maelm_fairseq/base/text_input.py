@@ -1,6 +1,6 @@
 """Texts that a user passes from Python: checked, paired, and turned into tokens."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from .errors import UsageError
 from .subwords import join_and_cut
@@ -60,7 +60,10 @@ def list_of_texts(texts, check=checked_text):
     """A string, or an iterable of strings -> list of what `check` makes of each."""
     if isinstance(texts, str):
         return [check(texts)]
-    has_order = isinstance(texts, Iterable) and not isinstance(texts, (set, frozenset))
-    if not has_order or isinstance(texts, (bytes, Mapping)):
+    try:
+        items = None if isinstance(texts, (bytes, set, frozenset, Mapping)) else list(texts)
+    except TypeError:  # not to be iterated over, such as an array without dimensions
+        items = None
+    if items is None:
         raise TypeError(f"found {type(texts).__name__}, expected a string or a list of strings")
-    return list(map(check, texts))
+    return list(map(check, items))

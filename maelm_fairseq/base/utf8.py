@@ -110,6 +110,13 @@ def is_binary(start):
     return controls > 2 + len(start) / 100
 
 
+def check_unicode(names):
+    """Refuses names of files and folders that are not UTF-8: records and tables contain names."""
+    for name in names:
+        if unpaired_surrogate_position(name) is not None:
+            raise UsageError(f"{name!a}: found a name that is not UTF-8; rename the file or folder")
+
+
 def unpaired_surrogate_position(text):
     """The position of the first unpaired surrogate in a text, which UTF-8 cannot contain.
 

@@ -26,7 +26,7 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
-from ..finetuning.labels import classes_of_training, target_of
+from ..finetuning.labels import classes_of_training, labels_text, target_of
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
 from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, one_hot
@@ -172,12 +172,13 @@ class LabelledFolder:
         self.files = {}
         targets = []
         for split, table in tables.items():
-            print(table)
             start = len(targets)
-            for example in table.examples:
-                if example.label is not None:
-                    self.texts.append(example.texts)
-                    targets.append(target_of(example, self.classes, table.path, split))
+            examples = [example for example in table.examples if example.label is not None]
+            labels = [example.label for example in examples]
+            print(f"{table}{labels_text(labels, self.classes, split)}")
+            for example in examples:
+                self.texts.append(example.texts)
+                targets.append(target_of(example, self.classes, table.path, split))
             indices = np.arange(start, len(targets))
             if split == "train":
                 self.train = indices

@@ -168,7 +168,7 @@ def tasks_in(folder):
 def plain_name(option, name):
     """A name that fits a file and a cell of a table, which has a column `mean`."""
     plain = re.fullmatch(r"(?!mean$|[. ])[^/|]+(?<! )", name)
-    if not plain or not name.isprintable() or len(os.fsencode(name)) > 200:
+    if not plain or not name.isprintable() or len(name.encode()) > 200:
         expected = (
             "at most 200 bytes, without / and |, spaces around it or a dot in front, and not mean"
         )

@@ -27,7 +27,7 @@ FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"
 def tables_heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
     # Names of files can be any bytes.
-    argv = [word.encode("utf-8", "backslashreplace").decode() for word in args.arguments]
+    argv = args.arguments
     command = shlex.join([args.command, *argv])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [

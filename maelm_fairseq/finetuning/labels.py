@@ -71,6 +71,27 @@ def target_of(example, classes, path, split):
     return index_of_label(example.label, classes, path, example.line)
 
 
+def labels_text(labels, classes, split):
+    """What is said about the labels of a file, a list without those of unlabelled examples.
+
+    Args:
+        labels: texts
+        classes: of the training file; None if labels are values
+        split: of the file
+    """
+    if not is_test_split(split):
+        if classes and split.startswith("valid"):
+            return f"; {counts_text(labels)}"
+        return ""
+    if not labels:
+        return "; no labels"
+    text = f"; {len(labels):,} have labels, and are scored in the end"
+    unknown = ", ".join(sorted(set(labels) - set(classes or [])))
+    if classes and unknown:
+        text += f"; labels absent from the training file count as errors: {unknown[:200]}"
+    return text
+
+
 def counts_text(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())

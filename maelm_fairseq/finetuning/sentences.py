@@ -18,7 +18,7 @@ from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
-from .labels import classes_of_training, counts_text, target_of
+from .labels import classes_of_training, labels_text, target_of
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class SentencesTask(LabelledTask):
         if cut:
             summary += f"; {cut:,} cut to {self.positions} tokens"
         labels = [example.label for example in table.examples if example.label is not None]
-        summary += self.labels_text(labels, split)
+        summary += labels_text(labels, self.state.labels, split)
         return SentenceDataset(
             table.examples,
             task=self,
@@ -134,21 +134,6 @@ class SentencesTask(LabelledTask):
             summary=summary,
             metrics=table.schema.metrics_of(self.state.labels or []) if labels else [],
         )
-
-    def labels_text(self, labels, split):
-        """What the log says about a list of labels, those that a split has."""
-        classes = self.state.labels or []
-        if not is_test_split(split):
-            if classes and split.startswith("valid"):
-                return f"; {counts_text(labels)}"
-            return ""
-        if not labels:
-            return "; no labels"
-        text = f"; {len(labels):,} have labels, and are scored in the end"
-        unknown = ", ".join(sorted(set(labels) - set(classes)))
-        if classes and unknown:
-            text += f"; labels absent from the training file count as errors: {unknown[:200]}"
-        return text
 
     def compute_loss(self, output, target):
         if self.is_regression:

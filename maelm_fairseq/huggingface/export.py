@@ -117,7 +117,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
         tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
         check_tokenizer(tokenizer, subwords, recorded_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
-        Path(folder, CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
+        Path(folder, CARD).write_text(card, encoding="utf-8")
         if was_there:
             check_same(dest, folder)
         hub_model = MaeLm(model, dictionary, subwords, data, info)

@@ -66,7 +66,6 @@ def write_tokenizer(folder, subwords, max_length, for_words=False):
         text = subwords.contents(for_words).decode()
     else:
         text = build_tokenizer(subwords).to_str(pretty=True)
-    # Not by save() of the tokenizer, which takes no folder whose name is not Unicode.
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")
     tokenizer = tokenizers.Tokenizer.from_str(text)
     mask = tokenizer.get_added_tokens_decoder()[tokenizer.token_to_id(MASK)]

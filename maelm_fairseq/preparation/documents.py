@@ -28,8 +28,8 @@ def line_counter(tokenizer):
     return count_name
 
 
-def documents_up_to(paths, limit):
-    """The number of documents in files of raw text, at most `limit`: what follows is not read.
+def documents_up_to(paths, limit=None):
+    """The number of documents in files of raw text, at most `limit`, after which nothing is read.
 
     Blank lines and the ends of files end documents.
     """

@@ -102,7 +102,7 @@ def read_manifest(dest):
     path = os.path.join(dest, MANIFEST)
     expected = "the record of a folder that prepare.sh wrote"
     fix = f"remove {dest} and run prepare.sh again"
-    manifest = read_json(path, Manifest, expected, fix, file_names=True)
+    manifest = read_json(path, Manifest, expected, fix)
     shards = manifest.options.shards
     if shards < 1:
         raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")

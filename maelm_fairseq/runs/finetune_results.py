@@ -201,7 +201,7 @@ def write_table(folder, results):
 
 
 def printable(text):
-    """A text without tabs, line breaks and what is not Unicode, such as bytes of a file's name."""
+    """A text without tabs and line breaks, which a row of a table cannot contain."""
     parts = []
     for character in text:
         if not character.isprintable():

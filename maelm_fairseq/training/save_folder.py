@@ -83,7 +83,7 @@ def advice_on_others(save_dir, suffix):
     if not names:
         return ""
     last = last_checkpoint(save_dir, suffix)
-    return f"; to resume from another one ({names}), copy it to {last}"
+    return f"; to resume from another one ({names}), if it is whole, copy it to {last}"
 
 
 def restore_best(last, best):

@@ -162,7 +162,9 @@ def byte_level_roberta(folder, lines):
 def write_byte_level_vocabulary(folder, lines):
     """Writes tokenizer.json, and the same as vocab.json and merges.txt."""
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(lines, vocab_size=420, special_tokens=SPECIAL, log_report=False)
+    tokenizer.train_from_iterator(
+        lines, vocab_size=420, special_tokens=SPECIAL, show_progress=False
+    )
     tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
     tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), add_prefix_space=False
