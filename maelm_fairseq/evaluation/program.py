@@ -42,13 +42,7 @@ from .minimal_pairs import decide
 from .options import parse
 from .probe_tasks import read_probe_task
 from .probes import RIDGE_STRENGTHS, probe, score_of_answers
-from .records import (
-    GROUPS_KEY,
-    PAIRS_FEATURE,
-    TEXT_FEATURE,
-    Records,
-    record_files,
-)
+from .records import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, Records, record_files
 from .tables import FIRST_LINES, record_file, write_tables
 
 

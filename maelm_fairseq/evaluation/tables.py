@@ -9,18 +9,11 @@ from importlib.metadata import version
 from ..base.files import atomic_write
 from .few_shot import has_few_shot, most_shots
 from .probe_tasks import SECONDARY
-from .records import (
-    SCORE_COLUMNS,
-    all_scores,
-)
+from .records import SCORE_COLUMNS, all_scores
 from .report import Report
 
 SCORES_FILE = "scores.csv"  # of all models in a folder
-
-
 TABLES_FILE = "evaluation.md"  # of the models and tasks of a command
-
-
 FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"}
 
 

@@ -48,11 +48,7 @@ class TableSchema(NamedTuple):
 
 
 CORRELATIONS = ["pearson", "spearman"]
-
-
 PAIR = ["sentence1", "sentence2"]
-
-
 SCHEMAS = [
     TableSchema("MNLI or SNLI", PAIR, "gold_label"),
     TableSchema("QQP", ["question1", "question2"], "is_duplicate", ["accuracy", "f1"]),

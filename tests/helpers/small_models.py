@@ -12,8 +12,6 @@ from maelm_fairseq.task import MaeLmTaskConfig
 
 # Every second symbol begins a word, as SentencePiece marks it.
 SYMBOLS = [f"\u2581piece{i}" if i % 2 else f"piece{i}" for i in range(45)]
-
-
 SIZES = dict(
     encoder_layers=2,
     encoder_embed_dim=16,
@@ -30,14 +28,8 @@ SIZES = dict(
 
 # The number of tokens of each line, with `</s>` and without `<s>`.
 LENGTHS = {"equal": [19] * 4, "mixed": [24, 1, 9, 2, 24, 17], "one token": [1, 1, 1]}
-
-
 LONG = {"long": [150, 141]}  # reaches the last of T5's buckets
-
-
 MLM = dict(encoder_mask_fraction=1.0, decoder_layers=0)
-
-
 SHARED = dict(encoder_layers=3, decoder_layers=2, share_decoder_layers=True)
 
 

@@ -7,9 +7,7 @@ import random
 import socket
 import subprocess
 
-from conftest import (
-    command,
-)
+from conftest import command
 
 STOPPED = 75
 
