@@ -1,5 +1,5 @@
 # make install  make a virtual environment with everything in it; the other targets begin with that
-# make demo     pretrain a small MAE-LM on movie reviews and look at it: three minutes or more on two cores, once installed
+# make demo     pretrain a small encoder on film reviews and look at it: three minutes or more on two cores, once installed
 # make test     run the test suite
 # make lint     check style and formatting with ruff
 #

@@ -43,11 +43,11 @@ def grouped_attention(query, key_value, groups, dropout=0.0):
         expanded = []
         for group, bias in zip(groups, biases):
             bias = no_bias if bias is None else bias
-            expanded.append(bias.expand(B, H, group.queries, group.keys))
+            expanded.append(bias.expand(B, H, group.num_queries, group.num_keys))
         return ChunkedAttention.apply(query, key_value, dropout, *expanded)
     attended = []
-    for group, q in zip(groups, query.split([group.queries for group in groups], dim=1)):
-        k, v = key_value[:, : group.keys].unbind(2)
+    for group, q in zip(groups, query.split([group.num_queries for group in groups], dim=1)):
+        k, v = key_value[:, : group.num_keys].unbind(2)
         q, k, v = (x.transpose(1, 2) for x in [q, k, v])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=group.bias, dropout_p=dropout)
         attended.append(out.transpose(1, 2))

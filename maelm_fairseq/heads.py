@@ -12,8 +12,8 @@ from .fairseq_api import RobertaClassificationHead
 from .state_dicts import HEAD_PREFIX, shapes_of, weights_of
 
 
-def alignment(x):
-    """The size of the vocabulary should be a multiple of this number, on the device of `x`.
+def vocabulary_multiple(x):
+    """What the size of the vocabulary should be a multiple of, on the device of `x`.
 
     A GPU multiplies half-precision matrices of other sizes several times slower.
     """
@@ -33,7 +33,7 @@ class LMHead(nn.Module):
         """(B, K, C) and the token embedding (N, C) -> (B, K, N) logits."""
         x = self.norm(F.gelu(self.dense(x)))
         N = len(embedding)
-        missing = -N % alignment(x)
+        missing = -N % vocabulary_multiple(x)
         if not missing:
             return F.linear(x, embedding, self.bias)
         padded_embedding = F.pad(embedding, (0, 0, 0, missing))

@@ -1,6 +1,6 @@
-"""The units in which a head predicts numbers.
+"""The unit in which a head predicts numbers.
 
-They are standard deviations of the training file, or the numbers are predicted as they are.
+It is the standard deviation of the training file's numbers, or their own unit.
 """
 
 import numpy as np

@@ -78,14 +78,14 @@ class RelativePositionBias(nn.Module):
         max_distance: int,
         heads: int,
         max_positions: int,
-        buckets: str = AUTHORS,
+        scheme: str = AUTHORS,
     ):
         super().__init__()
         self.table = nn.Embedding(num_buckets, heads)
         self.max_positions = max_positions
-        self.buckets = buckets
+        self.scheme = scheme
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
-        function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[buckets]
+        function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[scheme]
         bucket = torch.from_numpy(function(distances, num_buckets, max_distance))
         self.register_buffer("bucket", bucket, persistent=False)
 
@@ -101,19 +101,19 @@ class RelativePositionBias(nn.Module):
         head = torch.arange(heads // 2)
         number = torch.arange(num_buckets)
         offset = number - (half - 1)  # how many buckets to the right of distance 0
-        if self.buckets == T5:
+        if self.scheme == T5:
             offset = torch.where(number < half, -number, number - half)
         side = 2 * (head % 2) - 1
         slope = 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
 
-    def forward(self, queries, keys):
+    def forward(self, query_positions, key_positions):
         """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
         # The gradient of a bucket sums many small terms over pairs of positions, which half
         # precision would lose.
         weight = self.table.weight.to(torch.promote_types(self.table.weight.dtype, torch.float32))
         by_distance = weight[self.bucket].t().contiguous()  # (H, distances)
-        distance = keys[:, None, :] - queries[:, :, None] + self.max_positions
+        distance = key_positions[:, None, :] - query_positions[:, :, None] + self.max_positions
         # Gathered head by head: its backward is one index_add_ instead of a scatter of rows.
         bias = by_distance.index_select(1, distance.flatten())
         return bias.view(len(by_distance), *distance.shape).transpose(0, 1)
@@ -136,7 +136,7 @@ class Attention(nn.Module):
     def forward(self, x, groups):
         """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order."""
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        Q = sum(group.queries for group in groups)
+        Q = sum(group.num_queries for group in groups)
         queries = self.query(last(x, Q)).unflatten(-1, (self.heads, -1))
         key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
         dropout = self.dropout if self.training else 0.0
@@ -248,23 +248,23 @@ class Transformer(nn.Module):
         """(B, T, C) tokens at original positions (B, T) -> (B, T, C), the input of a layer."""
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
-    def query_group(self, queries, keys, padded, dtype):
-        """The `QueryGroup` of rows at `queries` (B, Q), positions, that attend to `keys` (B, T).
+    def query_group(self, query_positions, key_positions, padded, dtype):
+        """The `QueryGroup` of rows at positions (B, Q) that attend to rows at positions (B, T).
 
-        Its bias is (B, H, Q, T) or (B, 1, 1, T). From one of its rows to the next it is a multiple
-        of BIAS_ROW_MULTIPLE elements: PyTorch's memory-efficient kernel would otherwise copy the
-        bias in every layer, and keep the copies for the backward pass.
+        Its bias is (B, H, Q, T) or (B, 1, 1, T). In memory, its rows are padded to a multiple of
+        BIAS_ROW_MULTIPLE elements: PyTorch's memory-efficient kernel would otherwise copy the bias
+        in every layer, and keep the copies for the backward pass.
         """
-        T = keys.size(1)
-        keys = F.pad(keys, (0, -T % BIAS_ROW_MULTIPLE))
+        T = key_positions.size(1)
+        key_positions = F.pad(key_positions, (0, -T % BIAS_ROW_MULTIPLE))
         bias = None
         if self.relative_bias is not None:
-            bias = self.relative_bias(queries, keys).to(dtype)
+            bias = self.relative_bias(query_positions, key_positions).to(dtype)
         if padded:
-            padding = keys.lt(0)[:, None, None, :]
+            padding = key_positions.lt(0)[:, None, None, :]
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)
             bias = bias.masked_fill(padding, float("-inf"))
         if bias is not None:
             bias = bias[..., :T]
-        return QueryGroup(queries.size(1), T, bias)
+        return QueryGroup(query_positions.size(1), T, bias)

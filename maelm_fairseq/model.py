@@ -78,7 +78,8 @@ class MaeLmModel(BaseFairseqModel):
     def build_model(cls, cfg, task):
         """Builds the model for a task.
 
-        It has a decoder if the task has `needs_decoder = True`; otherwise it is the encoder.
+        If the task has `needs_decoder = True`, it has the language-model head of pretraining, and a
+        decoder of its own if the options say so; otherwise, it is the encoder.
         """
         check_sizes(cfg)
         needs_decoder = getattr(task, "needs_decoder", False)

@@ -11,9 +11,10 @@ import torch
 class QueryGroup(NamedTuple):
     """Consecutive rows of a layer's input that attend to the same rows, always the first ones."""
 
-    queries: int  # how many rows
-    keys: int  # how many they attend to
-    # Added to their attention logits; broadcasts to (B, H, queries, keys). None: nothing is added.
+    num_queries: int  # rows
+    num_keys: int  # rows that they attend to
+    # Added to their attention logits, unless it is None; broadcasts to
+    # (B, H, num_queries, num_keys).
     bias: Optional[torch.Tensor]
 
     def last(self, count):
@@ -21,7 +22,7 @@ class QueryGroup(NamedTuple):
         bias = self.bias
         if bias is not None and bias.size(2) > 1:
             bias = bias[:, :, bias.size(2) - count :]
-        return QueryGroup(count, self.keys, bias)
+        return QueryGroup(count, self.num_keys, bias)
 
 
 def last_of(groups, count):
@@ -31,8 +32,8 @@ def last_of(groups, count):
     """
     chosen = []
     for group in reversed(groups):
-        rows = min(count, group.queries)
+        rows = min(count, group.num_queries)
         count -= rows
         chosen.insert(0, group.last(rows))
-    with_rows = [group for group in chosen if group.queries]
+    with_rows = [group for group in chosen if group.num_queries]
     return with_rows or chosen[-1:]

@@ -6,7 +6,6 @@ logger = logging.getLogger(__name__)
 
 # How the names of weights begin: those of fine-tuning heads, and those that every model has.
 HEAD_PREFIX = "classification_heads."
-LM_HEAD_WEIGHT = "lm_head.bias"  # of all models in pretraining, and of no fine-tuned one
 ENCODER_PREFIXES = ("embed_tokens.", "encoder.")
 
 
@@ -16,6 +15,11 @@ def weights_of(weights, name):
     return {
         key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)
     }
+
+
+def has_lm_head(weights):
+    """Whether a state dict has a language-model head, as of all models in pretraining alone."""
+    return "lm_head.bias" in weights
 
 
 def fit_parts(weights, model_weights):

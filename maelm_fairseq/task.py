@@ -98,18 +98,18 @@ class MaeLmTask(MaeLmBaseTask):
         model = super().build_model(cfg, from_checkpoint)
         if from_checkpoint:
             return model
-        if self.cfg.cooccurrence_embeddings and not self.begins_with_weights():
-            self.begin_with_counts(model)
+        if self.cfg.cooccurrence_embeddings and not self.has_starting_weights():
+            self.initialize_from_counts(model)
         if self.cfg.compile_layers:
             model.compile_layers()
         return model
 
-    def begins_with_weights(self):
+    def has_starting_weights(self):
         """Whether a run resumes, or starts from the weights of another."""
         resumes = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
         return bool(self.cfg.finetune_from_model or resumes)
 
-    def begin_with_counts(self, model):
+    def initialize_from_counts(self, model):
         """Gives a model, in place, embeddings from co-occurrence and a bias from frequencies."""
         vocabulary_size, width = model.embed_tokens.weight.shape
         if width > vocabulary_size:
@@ -208,8 +208,9 @@ class MaeLmTask(MaeLmBaseTask):
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """Forward and backward pass of a batch in which masks fade.
 
-        Those of validation are as at the end of fading. fairseq's method also visits each module,
-        to put it into train mode, which its Trainer has done already, and to tell it the update.
+        In validation, masks do not fade: the encoder sees as many as at the end. fairseq's method
+        also visits each module, to put it into train mode, which its Trainer has done already, and
+        to tell it the update.
         """
         loss, sample_size, logged = criterion(model, self.faded(sample, update_num))
         if ignore_grad:

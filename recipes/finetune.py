@@ -48,7 +48,7 @@ SCRIPTS = {
 }
 
 
-def begin(task_name, argv):
+def prepare_runs(task_name, argv):
     """Checks options and files; returns the `FineTuningRuns`, and the settings to run or to search.
 
     Args:
@@ -207,7 +207,7 @@ def main():
     logging.getLogger(FILE_LOGGER).setLevel(logging.INFO)
     logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
     task_name, argv = script_and_options(SCRIPTS)
-    runs, settings = begin(task_name, argv)
+    runs, settings = prepare_runs(task_name, argv)
     runs.jobs.stop_on_signals()
     finetune(runs, settings)
 

@@ -163,7 +163,7 @@ def test_without_last_checkpoints_a_run_does_not_begin_anew(data, tmp_path):
     train(data, tmp_path, *options)
     before = (tmp_path / "checkpoint1.pt").read_bytes()
     error = error_of_command(data, *TINY, "--save-dir", tmp_path, *options)
-    assert f"{tmp_path}: no checkpoint_last.pt, and no other" in error
+    assert f"{tmp_path}: found no checkpoint_last.pt and no checkpoint of" in error
     assert (tmp_path / "checkpoint1.pt").read_bytes() == before
 
 
@@ -200,7 +200,7 @@ def test_a_run_never_starts_anew_over_checkpoints(data, saved):
         path.unlink()
     before = (saved / "checkpoint_best.pt").read_bytes()
     error = error_of_command(data, *TINY, "--save-dir", saved)
-    assert f"{saved}: no checkpoint_last.pt, and no other" in error
+    assert f"{saved}: found no checkpoint_last.pt and no checkpoint of" in error
     assert "another one (checkpoint_best.pt), if it is whole, copy it to" in error
     assert (saved / "checkpoint_best.pt").read_bytes() == before
     start = shutil.copy(saved / "checkpoint_best.pt", saved.parent / "start.pt")

@@ -141,8 +141,8 @@ def test_the_memory_efficient_kernel_takes_every_bias_as_it_is(tmp_path, lengths
 
 def test_a_head_with_more_rows_computes_the_same():
     """GPUs multiply matrices fast whose sizes are multiples of 8."""
-    assert heads.alignment(torch.empty(0, device="cpu")) == 1
-    assert heads.alignment(torch.empty(0, device="meta")) == 8
+    assert heads.vocabulary_multiple(torch.empty(0, device="cpu")) == 1
+    assert heads.vocabulary_multiple(torch.empty(0, device="meta")) == 8
     torch.manual_seed(1)
     head = LMHead(16, 21, 1e-5)
     embedding = torch.randn(21, 16, requires_grad=True)
@@ -152,7 +152,7 @@ def test_a_head_with_more_rows_computes_the_same():
     for multiple in [1, 8]:
         head.zero_grad()
         embedding.grad = None
-        with mock.patch.object(heads, "alignment", return_value=multiple):
+        with mock.patch.object(heads, "vocabulary_multiple", return_value=multiple):
             logits = head(x, embedding)
         logits.log_softmax(-1)[..., 3].sum().backward()
         gradients = [weight.grad for weight in head.parameters()]

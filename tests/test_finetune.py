@@ -462,7 +462,7 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp
 
 def begun():
     """The runs and the settings of a recipe for sentences, with the arguments of this program."""
-    return finetune.begin("mae_lm_sentences", sys.argv[1:])
+    return finetune.prepare_runs("mae_lm_sentences", sys.argv[1:])
 
 
 def argv_of(runs, settings):

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
             if re.fullmatch(r"(--[\w-]+=)?", word):  # such as of a variable that is not set
-                self.error(f"found an empty value among the options {word}, expected none")
+                self.error(f"found an empty value{' of ' + word if word else ''}, expected none")
         Parser.known_options.update(self._option_string_actions)
         return super().parse_known_args(args, namespace)
 

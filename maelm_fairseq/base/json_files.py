@@ -12,15 +12,9 @@ from .utf8 import read_text, unpaired_surrogate_position
 
 
 def save_json(value, path, new=False):
-    """Writes a value as JSON by `atomic_write`.
-
-    Names of files that are not UTF-8 are the same when they are read again.
-    """
-    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    # The bytes of such names become JSON's escapes.
-    content = text.encode("utf-8")
-    with atomic_write(path, "wb", new) as stream:
-        stream.write(content)
+    """Writes a value as JSON by `atomic_write`."""
+    with atomic_write(path, "w", new) as stream:
+        stream.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path, value_type, expected, fix="remove it and run again"):

@@ -11,7 +11,7 @@ from ..base.typed_values import typed
 from ..config import MaeLmConfig, check_sizes
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
-from ..state_dicts import LM_HEAD_WEIGHT
+from ..state_dicts import has_lm_head
 from ..vocabulary import FINGERPRINT
 from .compatibility import check_vocabulary, check_weights, model_configuration
 from .reading import read_file
@@ -117,7 +117,7 @@ def build_model(state, dictionary, checkpoint_file):
     try:
         check_sizes(cfg)
         with torch.device("meta"):  # takes no memory until it is known that the weights fit
-            model = MaeLmModel(cfg, dictionary, needs_decoder=LM_HEAD_WEIGHT in weights)
+            model = MaeLmModel(cfg, dictionary, needs_decoder=has_lm_head(weights))
             model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..base.typed_values import typed
 from ..label_scale import UNSCALED
-from ..state_dicts import LM_HEAD_WEIGHT
+from ..state_dicts import has_lm_head
 from .building import updates_of
 from .schema import TaskState
 
@@ -107,7 +107,7 @@ def info_of_checkpoint(state, path):
         unigram_bits=task.unigram_bits,
         options=options,
         saved_options=saved_options,
-        has_lm_head=LM_HEAD_WEIGHT in state["model"],
+        has_lm_head=has_lm_head(state["model"]),
         updates=updates_of(state) or None,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,

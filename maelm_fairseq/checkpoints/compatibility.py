@@ -8,7 +8,7 @@ from ..base.errors import UsageError
 from ..base.option_fields import option
 from ..base.typed_values import typed
 from ..config import MaeLmConfig
-from ..state_dicts import LM_HEAD_WEIGHT, shapes_of
+from ..state_dicts import has_lm_head, shapes_of
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Options of the encoder: these must be the same wherever its weights are used.
@@ -52,7 +52,7 @@ def model_configuration(weights, options, path):
     }
     if sizes["relative_position_num_buckets"]:
         sizes["encoder_attention_heads"] = size("encoder.relative_bias.table.weight", 1)
-    if LM_HEAD_WEIGHT in weights and not cfg.share_decoder_layers:
+    if has_lm_head(weights) and not cfg.share_decoder_layers:
         sizes["decoder_layers"] = layers("decoder")
         sizes["decoder_relative_bias"] = "decoder.relative_bias.table.weight" in weights
     return replace(cfg, **sizes)

@@ -58,7 +58,7 @@ def training_examples(task, shots, repeat):
 def score_few_shot(task, repeats, predict):
     """The scores of all repetitions, (SHOTS, repeats), on a task that `has_few_shot`.
 
-    They are of all but the few examples that train.
+    Scored are all examples but the few that are trained on.
 
     Args:
         predict: a function of training and test examples that answers the latter

@@ -19,9 +19,7 @@ FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"
 
 def tables_heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
-    # Names of files can be any bytes.
-    argv = args.arguments
-    command = shlex.join([args.command, *argv])
+    command = shlex.join([args.command, *args.arguments])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [
         f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by",

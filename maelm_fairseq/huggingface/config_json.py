@@ -10,7 +10,7 @@ def make_config(model, family, kind, labels=None, masks_in_encoder=False):
     """The configuration of a class of transformers or of modeling_mae_lm.py.
 
     Args:
-        model, layout, kind: as for `weights.weights_for_transformers`
+        model, family, kind: as for `weights.weights_for_transformers`
         labels: names of the head's classes; ["score"] for regression
         masks_in_encoder: whether the encoder saw all masks in pretraining, as in an MLM
     """

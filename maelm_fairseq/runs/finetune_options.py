@@ -213,7 +213,7 @@ class Command:
         argv = [os.path.abspath(self.args.data)]
         argv += ["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"]
         argv += ["--labelled", self.labelled]
-        argv += self.start()
+        argv += self.start_options()
         argv += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]
         argv += ["--ignore-unused-valid-subsets"]  # those of the text in --data
         argv += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
@@ -227,11 +227,11 @@ class Command:
         argv += ["--keep-interval-updates", 1]
         argv += ["--num-workers", 0, "--distributed-world-size", 1]
         argv += ["--log-format", "json", "--log-interval", 50]
-        argv += self.layer_decay()
-        argv += self.device()
+        argv += self.layer_decay_options()
+        argv += self.device_options()
         return argv
 
-    def start(self):
+    def start_options(self):
         """Options: the pretrained checkpoint, or the sizes of its encoder."""
         if not self.args.from_scratch:
             return ["--finetune-from-model", self.checkpoint]
@@ -242,7 +242,7 @@ class Command:
                 options += [option(name), self.model_options[name]]
         return options
 
-    def layer_decay(self):
+    def layer_decay_options(self):
         """Options: lower rates for the lower layers, if that is a default.
 
         From scratch there are none, as these layers have nothing to keep.
@@ -251,7 +251,7 @@ class Command:
             return []
         return ["--lr-layer-decay", self.defaults.layer_decay]
 
-    def device(self):
+    def device_options(self):
         """Options: fp16 on a GPU, unless another precision is asked for."""
         if not torch.cuda.is_available():
             return ["--cpu"]

@@ -78,7 +78,7 @@ class FineTuningRuns:
         """
         inputs = [*self.files.values(), fingerprint(self.task.dictionary)]
         inputs.append(self.command.args.from_scratch)
-        inputs += map(str, self.command.layer_decay())
+        inputs += map(str, self.command.layer_decay_options())
         inputs += self.command.fairseq_args
         return provenance.short_checksum(inputs)
 

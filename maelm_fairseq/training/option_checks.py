@@ -13,7 +13,8 @@ from ..base.ranges import Range
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 
-MIN_OF_OPTION = {  # of options whose range fairseq does not check
+# The smallest allowed values of options that fairseq does not check.
+MIN_OF_OPTION = {
     "patience": -1,
     "keep_interval_updates": -1,
     "keep_last_epochs": -1,

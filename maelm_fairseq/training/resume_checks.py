@@ -119,7 +119,8 @@ def check_task_state(saved_state, run_state, path):
     """Refuses to resume with other data than those that the checkpoint's task has seen."""
     if STANDARDISED in run_state and STANDARDISED not in saved_state:
         raise UsageError(
-            f"{path}: its head predicts numbers as versions until 0.2.0 do; start a run of its own"
+            f"{path}: saved by 0.2.0 or earlier, whose heads predict numbers in another unit; "
+            "start a new run in another --save-dir"
         )
     for name in run_state:
         if name in saved_state and run_state[name] != saved_state[name]:

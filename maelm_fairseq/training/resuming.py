@@ -55,7 +55,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     current_run.resumed_from = resumed_from
     current_run.refused = refused
     extra_state, _ = loaded
-    has_best_loss = extra_state["val_loss"] == extra_state.get("best")
+    has_best_loss = extra_state.get("val_loss") == extra_state.get("best")
     is_best = current_run.resumed_checkpoint_was_validated and has_best_loss
     if current_run.lock and is_best and current_run.resumed_from == last:
         save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))

@@ -68,8 +68,8 @@ def candidates(cfg, suffix):
     advice = advice_on_others(cfg.save_dir, suffix)
     if advice and not (paths or cfg.no_save or starts_elsewhere):
         raise UsageError(
-            f"{cfg.save_dir}: no {os.path.basename(last)}, and no other checkpoint of an interval "
-            f"to resume from{advice}, or choose another --save-dir"
+            f"{cfg.save_dir}: found no {os.path.basename(last)} and no checkpoint of an interval "
+            f"to resume from{advice}; or choose another --save-dir"
         )
     return paths
 

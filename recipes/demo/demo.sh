@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrains a small MAE-LM on film reviews, on the CPU, and shows what it has learned; run by `make demo`.
+# Pretrains a small encoder on film reviews, on the CPU, and shows what it has learned; run by `make demo`.
 #
 #   recipes/demo/demo.sh [--dest DIR] [fairseq-train's options]
 #
