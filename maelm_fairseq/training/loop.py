@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from typing import NamedTuple, Optional
 
 from ..base.checkpoint_names import LAST_CHECKPOINT
 from ..base.errors import UsageError, is_out_of_memory, one_line
@@ -19,11 +20,17 @@ from .saving import not_finite
 logger = logging.getLogger(__name__)
 
 
-def train(original, cfg, trainer, task, epoch_itr):
-    """Begins or resumes an epoch.
+class MissedValidation(NamedTuple):
+    """The outcome of `make_missed_validation`."""
 
-    All processes are at the same update, there is none after the last one, and a resumed epoch
-    continues with a whole update. The task passes on signals.
+    loss: Optional[float]  # None if there was no validation to make
+    run_is_over: bool
+
+
+def train(original, cfg, trainer, task, epoch_itr):
+    """Trains for an epoch, or what is left of a resumed one, after what must come before.
+
+    fairseq expects a list of the losses of the last validation, and whether the run is over.
     """
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, task, epoch_itr)
@@ -32,23 +39,20 @@ def train(original, cfg, trainer, task, epoch_itr):
     resume_checks.check_same_update(update, cfg.checkpoint.save_dir)
     if current_run.lock:
         resuming.set_aside_unused(cfg.checkpoint, trainer.checkpoint_suffix, update)
-    limit = cfg.checkpoint.patience
-    if 0 < limit <= patience.saved().get("num_runs", 0):
-        logger.info(f"nothing to train: the last {limit} validations were no better (--patience)")
+    if has_no_patience_left(cfg.checkpoint):
         return [None], True
     program = sys.modules[original.__module__]
-    losses, is_over = run_missed_validation(program, cfg, trainer, task, epoch_itr)
-    ends_epoch = (
-        isinstance(epoch_itr, ResumableIterator) and epoch_itr.end_epoch_after_missed_validation()
-    )
-    if losses[0] is not None:
-        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
-    if is_over or ends_epoch:
-        return losses, is_over
+    validation = make_missed_validation(program, cfg, trainer, task, epoch_itr)
+    is_resumable = isinstance(epoch_itr, ResumableIterator)
+    epoch_is_over = is_resumable and epoch_itr.end_epoch_after_missed_validation()
+    if validation.loss is not None:
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, validation.loss)
+    if validation.run_is_over or epoch_is_over:
+        return [validation.loss], validation.run_is_over
     if not current_run.was_trained and isinstance(task, MaeLmTask):
         task.check_before_training(cfg, trainer.criterion)
-    frequencies = cfg.optimization.update_freq
-    if isinstance(epoch_itr, ResumableIterator):
+    if is_resumable:
+        frequencies = cfg.optimization.update_freq
         epoch = min(epoch_itr.next_epoch_idx, len(frequencies))
         epoch_itr.align(frequencies[epoch - 1])
     try:
@@ -60,25 +64,35 @@ def train(original, cfg, trainer, task, epoch_itr):
         raise
 
 
-def run_missed_validation(program, cfg, trainer, task, epoch_itr):
-    """Makes up for a validation that was interrupted, or that a finished run has not had.
+def has_no_patience_left(cfg):
+    """Whether a resumed run was over, as validations were no better; `cfg` as for `not_finite`."""
+    is_over = 0 < cfg.patience <= patience.saved().get("num_runs", 0)
+    if is_over:
+        logger.info(
+            f"nothing to train: the last {cfg.patience} validations were no better (--patience)"
+        )
+    return is_over
+
+
+def make_missed_validation(program, cfg, trainer, task, epoch_itr):
+    """Validates if an earlier run was stopped before it could, or never validated its last update.
 
     Args:
         program: fairseq's module of the command
-    Returns: the losses of the validation, [None] without one; whether the run is over
+    Returns: `MissedValidation`
     """
     update = trainer.get_num_updates()
     last = cfg.optimization.max_update
-    is_over = 0 < last <= update
+    is_last = 0 < last <= update
     is_due = getattr(epoch_itr, "validation_due", False)
-    if is_over:
+    if is_last:
         logger.info(
             f"nothing to train: the checkpoint is of update {update:,}, "
             f"and --max-update is {last:,}"
         )
         is_due = is_due or not current_run.resumed_checkpoint_was_validated
     if not is_due or cfg.dataset.disable_validation:
-        return [None], is_over
+        return MissedValidation(None, is_last)
     current_run.validated_at = update
     subsets = cfg.dataset.valid_subset.split(",")
     try:
@@ -86,7 +100,7 @@ def run_missed_validation(program, cfg, trainer, task, epoch_itr):
     except stopping.StopRequested:
         stop_with_checkpoint(cfg.checkpoint, update)
     stops_early = program.should_stop_early(cfg, losses[0])
-    return losses, is_over or stops_early
+    return MissedValidation(losses[0], is_last or stops_early)
 
 
 def train_step(original, trainer, samples, raise_oom=False):
