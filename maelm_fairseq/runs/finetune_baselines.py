@@ -177,45 +177,46 @@ class Comparison:
     """
 
     def __init__(self, task, split, encoder, bag_of_words, spreads):
-        self._indices = [*bag_of_words]
-        rows = [rows_of_examples(of_one, self._indices) for of_one in (encoder, bag_of_words)]
-        both = dict(zip(self._indices, together(*rows, spreads).tolist()))
-        scores = partial(scores_of_examples, task, task.datasets[split])
-        self._bag_scores = partial(scores, bag_of_words)
-        self._both_scores = partial(scores, both)
-        self._errors_of_both = self._errors(self._both_scores)
-        self._lead_errors = {
-            TOGETHER: self._errors(partial(self._leads, self._both_scores)),
-            ENCODER: self._errors(partial(self._leads, partial(scores, encoder))),
+        self.task = task
+        self.dataset = task.datasets[split]
+        self.indices = [*bag_of_words]
+        rows = [rows_of_examples(of_one, self.indices) for of_one in (encoder, bag_of_words)]
+        both = dict(zip(self.indices, together(*rows, spreads).tolist()))
+        self.predictions = {ENCODER: encoder, BAG_OF_WORDS: bag_of_words, TOGETHER: both}
+        self.errors_of_both = self.standard_errors(partial(self.scores, TOGETHER))
+        self.lead_errors = {
+            predictor: self.standard_errors(partial(self.leads, predictor))
+            for predictor in (ENCODER, TOGETHER)
         }
 
-    def _errors(self, scores):
-        return standard_errors(scores, self._indices, MAX_JACKKNIFE_GROUPS)
+    def standard_errors(self, scores):
+        """The standard errors of scores, a function from indices of examples to {metric: score}."""
+        return standard_errors(scores, self.indices, MAX_JACKKNIFE_GROUPS)
 
-    def _leads(self, scores, indices):
-        """By how much some examples' scores are above the bag of words': {metric: points}.
+    def scores(self, predictor, indices):
+        """The scores of a predictor for some examples: {metric: percent}."""
+        return scores_of_examples(self.task, self.dataset, self.predictions[predictor], indices)
 
-        Args:
-            scores: a function from a list of indices to {metric: percent}
-            indices: of the examples
-        """
-        of_bag = self._bag_scores(indices)
-        return {metric: score - of_bag[metric] for metric, score in scores(indices).items()}
+    def leads(self, predictor, indices):
+        """By how much its scores are above those of the bag of words: {metric: points}."""
+        bag_scores = self.scores(BAG_OF_WORDS, indices)
+        scores = self.scores(predictor, indices)
+        return {metric: score - bag_scores[metric] for metric, score in scores.items()}
 
     def score_of_both(self, file_name, metric):
         """The `votes.Score` of both together."""
-        value = self._both_scores(self._indices)[metric]
-        return Score(TOGETHER, file_name, metric, value, self._errors_of_both[metric])
+        value = self.scores(TOGETHER, self.indices)[metric]
+        return Score(TOGETHER, file_name, metric, value, self.errors_of_both[metric])
 
     def with_lead(self, result):
         """A Result of the encoder, or of both together, that knows its lead over the bag of words.
 
         The standard error of the lead is paired by examples.
         """
-        of_bag = self._bag_scores(self._indices)[result.metric]
-        lead = float(np.median(result.bounded)) - of_bag
-        errors = self._lead_errors[result.predictor]
-        return replace(result, lead=lead, lead_error=errors[result.metric])
+        bag_score = self.scores(BAG_OF_WORDS, self.indices)[result.metric]
+        lead = float(np.median(result.bounded)) - bag_score
+        lead_error = self.lead_errors[result.predictor][result.metric]
+        return replace(result, lead=lead, lead_error=lead_error)
 
 
 def rows_of_examples(predictions, indices):
