@@ -40,7 +40,10 @@ LABELS_OF_SPLIT = {"train": 250, "dev": 125, "test": 250}  # of each half-centur
 HALF_CENTURIES = {1790: "before 1850", 1850: "1850-1899", 1900: "1900-1949", 1950: "since 1950"}
 WORDS_OF_SENTENCE = range(12, 41)  # of those that are labelled
 SENTENCE_END = re.compile(r"""([.!?]["”')\]]*)\s+(?=["“'(\[]?[A-Z])""")
-TITLES = {"pretrained": "the encoder, pretrained on 8 MB of addresses", "scratch": "untrained"}
+TITLES = {
+    "pretrained": "the encoder, pretrained on 8 MB of addresses",
+    "scratch": "the same encoder, not pretrained",
+}
 
 
 def read_addresses(folder):

@@ -1,4 +1,4 @@
-"""Own text and 1,000 labels: what is labelled is not in the text."""
+"""Own text and 1,000 labels: what is labelled is not in the text, and the page has the record."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import addresses
-from conftest import error_of, run_main
+from conftest import ROOT, error_of, run_main
 
 
 @pytest.fixture
@@ -41,6 +41,12 @@ def test_labelled_sentences_are_of_other_addresses_than_the_text(folder, tmp_pat
 def test_another_folder_is_refused(tmp_path):
     fault = error_of(addresses.main, "text", tmp_path, "--run", tmp_path)
     assert f"{tmp_path}: found 0 addresses, expected the 233 of the package" in fault
+
+
+def test_the_page_has_the_table_of_the_record():
+    page = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"<!-- addresses -->\n(.*?)<!-- end -->", page, flags=re.S)
+    assert block.strip() == addresses.table("addresses").strip()
 
 
 def test_a_record_names_predictors_not_paths(tmp_path, monkeypatch):
