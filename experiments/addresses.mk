@@ -1,4 +1,4 @@
-# What a user gets from 10 MB of own text and 1,000 labels: docs/own_text.md has the table.
+# What a user gets from 8 MB of own text and 1,000 labels: docs/own_text.md has the table.
 #
 #   make -C experiments -f addresses.mk RUN=/somewhere FOLDER=/package/data
 #
@@ -10,6 +10,9 @@ FINETUNE = ../recipes/finetune_glue.sh --labelled $(RUN)/century --checkpoint $(
   --data $(RUN)/data
 
 .DELETE_ON_ERROR:
+.PHONY: all
+
+all: records/addresses.csv
 
 records/addresses.csv: $(RUN)/small/.trained
 	$(FINETUNE) --save-dir $(RUN)/pretrained

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a user gets from 10 MB of own text and 1,000 labels: here from the State of the Union
+"""What a user gets from 8 MB of own text and 1,000 labels: here from the State of the Union
 addresses of the presidents of the United States, 1790 to 2021, whose sentences are labelled with
 the half-century in which they were said.
 

@@ -26,9 +26,7 @@ WHICH = 1
 
 @dataclass
 class MaskSettings:
-    """Which share of the positions is predicted, and what the encoder sees there.
-
-    These are options of the task.
+    """Options of the task: how many positions are predicted, and what the encoder sees there.
 
     Raises UsageError: a setting is out of range, or they contradict each other
     """

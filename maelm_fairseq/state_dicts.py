@@ -23,7 +23,7 @@ def has_lm_head(weights):
 
 
 def fit_parts(weights, model_weights):
-    """Gives a checkpoint's weights the parts of a model, in place.
+    """Adapts a checkpoint's weights, in place, to the parts that a model has.
 
     The parts are the decoder, the language-model head and fine-tuning heads. Those that the model
     lacks are dropped. Those that the checkpoint lacks, or has in other shapes, are taken from the

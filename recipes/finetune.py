@@ -1,4 +1,4 @@
-"""Fine-tunes a pretrained encoder on labelled files, in several seeds, and reports the median of
+"""Fine-tunes a pretrained encoder on labelled files with several seeds, and reports the median of
 their scores.
 
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1,

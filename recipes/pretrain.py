@@ -156,8 +156,8 @@ def main():
         print(f"{batch}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(rendezvous(args))
-    for name in DISTRIBUTED_VARIABLES:
-        os.environ.pop(name, None)
+    for variable in DISTRIBUTED_VARIABLES:
+        os.environ.pop(variable, None)
     sys.argv = ["fairseq-train", args.data, *fairseq_options(cfg), *fairseq_args]
     if args.dry_run:
         print(shlex.join(sys.argv))

@@ -53,13 +53,21 @@ class Detection(MaeLmModel):
         return shown, shown.ne(tokens)
 
     def forward(
-        self, src_tokens, positions, masked_positions, num_predicted, padded=True, **unused
+        self,
+        src_tokens,
+        positions=None,
+        masked_positions=None,
+        num_predicted=None,
+        padded=True,
+        **fine_tuning,
     ):
         """The logits of the predicted tokens, (B, K, N).
 
         In training also the logits of detection for the context, (B, T), and what they should
-        say: whether each token was replaced, (B, T).
+        say: whether each token was replaced, (B, T). In fine-tuning, as MAE-LM.
         """
+        if self.lm_head is None:
+            return super().forward(src_tokens, positions, padded=padded, **fine_tuning)
         context = src_tokens.size(1) + masked_positions.size(1) - num_predicted
         replaced = None
         if self.training:

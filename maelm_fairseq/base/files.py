@@ -60,7 +60,8 @@ def atomic_path(path, new=False):
     """Yields the path of `partial_path` to write to.
 
     What was written gets the name `path` when the block ends without an error, and is removed
-    otherwise. If it is `new`, it replaces nothing, not even what has got that name meanwhile.
+    otherwise. If it is `new`, it replaces nothing, not even a file that has appeared under that
+    name in the meantime.
     """
     with scratch_path(path) as partial:
         yield partial

@@ -58,6 +58,9 @@ class ResumableIterator(EpochBatchIterator):
             **options,
         )
         self.batching = batching
+        self._consumed_before = []  # of the epoch, in batches of other sizes
+        self._num_skipped = 0  # batches of this size that all processes consumed after those
+        self._start = 0  # batches that this process has consumed
 
     @property
     def frozen_batches(self):
@@ -147,6 +150,7 @@ class ResumableIterator(EpochBatchIterator):
         num_skipped = 0
         if consumed[-1].batching == self.batching:
             num_skipped = consumed.pop().batches
+        # fairseq takes a position of 0 for an epoch that has not begun.
         self._begin(consumed, num_skipped, max(1, num_skipped // self.num_shards))
         if self._num_skipped >= len(self.frozen_batches):
             raise UsageError(
@@ -158,7 +162,7 @@ class ResumableIterator(EpochBatchIterator):
         )
 
     def _check_data(self, was, path):
-        """Refuses a checkpoint from training on other data than these; `was` describes its data."""
+        """Refuses a checkpoint of a run on other data; `was` describes its data."""
         now = self._data_description()
         if not now.startswith(was):  # earlier versions have no checksum
             raise UsageError(

@@ -210,7 +210,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
             self.check_best_checkpoint_options([*dataset.metrics, "loss"])
 
     def check_best_checkpoint_options(self, logged):
-        """Refuses to choose the best checkpoint by a metric that is not among those logged."""
+        """Refuses to choose the best checkpoint by what is not logged, or by the lowest score."""
         metric = self.cfg.best_checkpoint_metric or "loss"
         check_metric_is_logged(metric, logged)
         if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:

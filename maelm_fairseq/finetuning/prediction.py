@@ -23,7 +23,7 @@ def predict_split(task, model, split):
     for rows in batches_of_similar_length(torch.from_numpy(dataset.sizes), BATCH_TOKENS):
         sample = dataset.collater([dataset[i] for i in rows.tolist()])
         net_input = sample["net_input"]
-        if torch.cuda.is_available():
+        if next(model.parameters()).is_cuda:
             net_input = utils.move_to_cuda(net_input)
         output = task.compute_output(model, net_input)
         of_batch = task.compute_predictions(output, sample, dataset)

@@ -21,7 +21,7 @@ def task_class_of(name):
 def make_task(name, **options):
     """A task outside fairseq's commands.
 
-    Options that it would take from those of a run are None, except for the seed.
+    Options that fairseq takes from other sections are None, except for the seed, which is 1.
     """
     config_class = tasks.TASK_DATACLASS_REGISTRY[name]
     options_of_run = {}

@@ -171,8 +171,8 @@ class FineTuningRuns:
         The variables in `environment` limit it to its device; `name` is what the user calls it.
         """
         folder = self.folder(settings, seed)
-        record = self.record_path(settings, seed)
-        record.unlink(missing_ok=True)  # the scores of a model that is gone
+        record_path = self.record_path(settings, seed)
+        record_path.unlink(missing_ok=True)  # the scores of a model that is gone
         provenance.check_unchanged(self.files)
         os.makedirs(folder, exist_ok=True)
         print(f"{name}: {folder}", flush=True)
@@ -195,10 +195,9 @@ class FineTuningRuns:
             raise
         state = read_checkpoint(self.checkpoint_path(settings, seed))
         scores = {split: state["task_state"][SCORES_ENTRY][split] for split in self.scored()}
-        name = f"valid_{metrics[0]}"
-        curve = [float(stats[name]) for stats in validations(log).values() if name in stats]
-        contents = RunRecord(scores, curve, seconds)
-        save_json(asdict(contents), record)
+        first = f"valid_{metrics[0]}"
+        curve = [float(stats[first]) for stats in validations(log).values() if first in stats]
+        save_json(asdict(RunRecord(scores, curve, seconds)), record_path)
 
 
 def build_task_with_datasets(command, cfg):

@@ -65,7 +65,7 @@ def train(original, cfg, trainer, task, epoch_itr):
 
 
 def has_no_patience_left(cfg):
-    """Whether a resumed run was over, as validations were no better; `cfg` as for `not_finite`."""
+    """Whether --patience had run out already; `cfg` has fairseq's checkpoint options."""
     is_over = 0 < cfg.patience <= patience.saved().get("num_runs", 0)
     if is_over:
         logger.info(

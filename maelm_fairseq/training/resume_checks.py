@@ -28,10 +28,10 @@ from ..vocabulary import FINGERPRINT
 logger = logging.getLogger(__name__)
 
 
-def keep_encoder(state, trainer, path):
-    """Removes from a checkpoint what a run cannot use that takes over only its encoder.
+def drop_unusable_parts(state, trainer, path):
+    """Removes what a run that starts anew from a checkpoint cannot use.
 
-    These are heads of other labels, the state of another task, and parts that the model lacks.
+    These are heads for other labels, the state of another task, and parts that the model lacks.
 
     Args:
         state: what `sections.read_for_fairseq` returned; changed in place
@@ -50,8 +50,8 @@ def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.read_for_fairseq` returned, after `keep_encoder` if the run starts
-            anew
+        state: what `sections.read_for_fairseq` returned; if the run starts anew, after
+            `drop_unusable_parts`
         trainer: fairseq's, of the run
         path: of the checkpoint
         starts_anew: as by --finetune-from-model or --reset-optimizer: then only the encoder must be

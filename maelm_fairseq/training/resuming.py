@@ -77,7 +77,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
         state = read_for_fairseq(path)
         if reset_optimizer:
-            resume_checks.keep_encoder(state, trainer, path)
+            resume_checks.drop_unusable_parts(state, trainer, path)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
         if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)

@@ -80,7 +80,7 @@ def ignore_signals():
     The interpreter takes a moment to end.
     """
     if os.getpid() == stop_state.pid:
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        for number in {*SIGNALS} - {signal.SIGINT}:  # Ctrl-C still ends it
             signal.signal(number, signal.SIG_IGN)
 
 
