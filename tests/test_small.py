@@ -260,3 +260,14 @@ def test_prose_says_what_pretraining_adds():
     behind = float(cells(table, BAG)[-1]) - untrained
     assert f"**Pretraining adds {pretrained - untrained:.1f} points**" in text
     assert f"scores {behind:.1f} points less than the bag of words" in text
+
+
+def test_own_text_has_the_scores_on_trec():
+    text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- tasks -->\n(.*?)<!-- end -->", text, flags=re.S)
+    title = small.VARIANT_TITLES["small"]
+    rows = [cells(table, row)[1] for row in [title, title + small_page.WITH_BAG, BAG]]
+    encoder, together, bag = (f"{float(score):.1f}%" for score in rows)
+    page = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
+    assert f"scored {encoder} on dev and test together, and {together} with the help" in page
+    assert f"the bag of words ({bag})" in page
