@@ -87,15 +87,10 @@ def parse_args():
         help="of the draws of blocks and masks (default: %(default)s)",
     )
     args = parser.parse_args()
-    args.names = checked_names(args.names or args.checkpoint, len(args.checkpoint))
+    args.names = args.names or args.checkpoint
+    check_different_names(args.names, len(args.checkpoint))
     args.tau = list(dict.fromkeys(args.tau))
     return args
-
-
-def checked_names(names, count):
-    """The names of `count` checkpoints in figure and tables, which must differ."""
-    check_different_names(names, count)
-    return names
 
 
 def load_blocks(args):

@@ -47,7 +47,7 @@ class SequenceClassificationHead(RobertaClassificationHead):
     It consists of dropout, linear, tanh, dropout, linear.
     """
 
-    reads_first_token_alone = True
+    reads_first_token_alone = True  # like the heads of transformers' classes
 
     def __init__(self, width: int, outputs: int, dropout: float):
         super().__init__(width, width, outputs, "tanh", dropout)

@@ -198,9 +198,8 @@ def check_byte_level(path, model_type, file, alphabet):
         raise UsageError(
             f"{path}: found {model_type} of characters, expected byte-level BPE, like "
             "roberta-base's; if it was made from a SentencePiece model, like xlm-roberta-base's, "
-            "put "
-            f"that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, like BERT's, cannot be used: "
-            "take another model"
+            f"put that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, like BERT's, cannot be "
+            "used: take another model"
         )
     found = fault_of(file["model"], split, alphabet)
     if found:

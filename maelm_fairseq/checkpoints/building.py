@@ -47,9 +47,10 @@ def find_checkpoint(path):
         if os.path.isfile(checkpoint_file):
             return checkpoint_file
     expected = " or ".join(map(os.path.basename, paths))
-    found = ", ".join(sorted(os.listdir(path))) or "nothing"
+    names = sorted(os.listdir(path))
+    found = ", ".join(names) or "nothing"
     fix = "give the path of a checkpoint file"
-    if "config.json" in os.listdir(path):
+    if "config.json" in names:
         fix = "AutoModel of transformers loads such an export"
     raise MissingFileError(f"{path}: expected {expected}, found {found}; {fix}")
 

@@ -140,8 +140,8 @@ def best_of(candidates):
     """The best `Candidate` of the windows of a question.
 
     The model was trained to point at `<s>` in a window without the answer, so that the scores of
-    windows are comparable. There is no answer only if every window prefers none: the lowest score
-    for no answer decides.
+    windows are comparable. The lowest score for no answer decides: there is none only if every
+    window scores that higher than the best answer of all windows.
     """
     best = max(candidates, key=lambda candidate: candidate[:3])
     return best._replace(no_answer_score=min(candidate.no_answer_score for candidate in candidates))

@@ -39,12 +39,14 @@ class TextModel:
 
     def __repr__(self):
         cfg = self.model.cfg
-        heads = ", ".join(self.model.classification_heads)
-        return (
-            f"{type(self).__name__}({cfg.encoder_layers} layers of width {cfg.encoder_embed_dim}, "
-            f"{len(self.dictionary):,} tokens, {self.model.max_positions()} positions"
-            f"{', fine-tuned on ' + heads if heads else ''})"
-        )
+        parts = [
+            f"{cfg.encoder_layers} layers of width {cfg.encoder_embed_dim}",
+            f"{len(self.dictionary):,} tokens",
+            f"{self.model.max_positions()} positions",
+        ]
+        if self.model.classification_heads:
+            parts.append("fine-tuned on " + ", ".join(self.model.classification_heads))
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def to(self, device):
         """Moves the model to a device, where everything then runs; returns self."""

@@ -93,10 +93,8 @@ def choose_batch_size(cfg, vocabulary_size, memory, sequences):
         return None
     batch = 1
     while sequences % (2 * batch) == 0:
-        if (
-            SAFETY_FACTOR * needed_at_most(cfg, vocabulary_size, 2 * batch) + CUDA_CONTEXT_BYTES
-            > memory
-        ):
+        needed = SAFETY_FACTOR * needed_at_most(cfg, vocabulary_size, 2 * batch)
+        if needed + CUDA_CONTEXT_BYTES > memory:
             break
         batch *= 2
     return batch

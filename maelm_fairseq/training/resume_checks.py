@@ -28,17 +28,15 @@ from ..vocabulary import FINGERPRINT
 logger = logging.getLogger(__name__)
 
 
-def drop_unusable_parts(state, trainer, path):
+def drop_unusable_parts(state, trainer):
     """Removes what a run that starts anew from a checkpoint cannot use.
 
     These are heads for other labels, the state of another task, and parts that the model lacks.
 
     Args:
-        state: what `sections.read_for_fairseq` returned; changed in place
+        state: what `sections.read_for_fairseq` returned, after `check_origin`; changed in place
         trainer: fairseq's, of the run
-        path: of the checkpoint
     """
-    check_origin(state, path)
     model = trainer.get_model()
     run_state = trainer.task.state.state_dict
     remove_other_heads(state, state["cfg"]["model"], model.cfg, run_state)
@@ -50,14 +48,13 @@ def check_run(state, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.read_for_fairseq` returned; if the run starts anew, after
-            `drop_unusable_parts`
+        state: what `sections.read_for_fairseq` returned, after `check_origin` and, if the run
+            starts anew, `drop_unusable_parts`
         trainer: fairseq's, of the run
         path: of the checkpoint
         starts_anew: as by --finetune-from-model or --reset-optimizer: then only the encoder must be
             the same
     """
-    check_origin(state, path)
     check_history(state.get("optimizer_history"), path, starts_anew)
     extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
     extra = {name: plain_value(value) for name, value in extra.items()}

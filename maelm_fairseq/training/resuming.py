@@ -76,8 +76,9 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
         state = read_for_fairseq(path)
+        resume_checks.check_origin(state, path)
         if reset_optimizer:
-            resume_checks.drop_unusable_parts(state, trainer, path)
+            resume_checks.drop_unusable_parts(state, trainer)
         resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
         if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)

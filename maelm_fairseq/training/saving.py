@@ -71,12 +71,10 @@ def torch_persistent_save(original, state, filename, async_write=False):
     seen = patience.saved()
     if seen:
         state["extra_state"]["early_stopping"] = seen
-    writing.save_state(state, current_run.last_checkpoint_being_saved or filename)
-    if (
-        current_run.last_checkpoint_being_saved
-        and filename != current_run.last_checkpoint_being_saved
-    ):
-        writing.copy(current_run.last_checkpoint_being_saved, filename)
+    written_first = current_run.last_checkpoint_being_saved or filename
+    writing.save_state(state, written_first)
+    if filename != written_first:
+        writing.copy(written_first, filename)
 
 
 class AtomicPathManager(PathManager):
