@@ -27,12 +27,13 @@ setup(
         "benchmarks": ["transformers>=4.48"],
         "demo": ["matplotlib", "tensorboard"],
         "experiments": ["matplotlib", "pandas", "scikit-learn", "scipy", "statsmodels"],
-        "finetune": ["pandas", "scikit-learn", "scipy", "seqeval"],
+        "finetune": ["pandas", "python-crfsuite", "scikit-learn", "scipy", "seqeval"],
         "huggingface": ["protobuf", "safetensors>=0.4", "tokenizers>=0.19"],
         "test": [
             *["pytest", "pytest-timeout", "pytest-xdist", "ruff"],
             *["matplotlib", "tensorboard", "torchmetrics"],
-            *["bm25s", "pandas", "scikit-learn", "scipy", "seqeval", "statsmodels"],
+            *["bm25s", "pandas", "python-crfsuite", "scikit-learn", "scipy", "seqeval"],
+            "statsmodels",
         ],
     },
 )

@@ -105,6 +105,48 @@ def entities(targets, predicted):
     return values
 
 
+def has_entities(labels):
+    """Whether tags are of entities, as B-PER and I-PER."""
+    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
+
+
+def metrics_of_tags(labels):
+    """The names of the scores of words with tags, of which the first counts.
+
+    Args:
+        labels: all tags
+    """
+    if has_entities(labels):
+        return ["f1", "precision", "recall", "accuracy"]
+    return ["accuracy"]
+
+
+def compute_tag_scores(names, targets, predicted):
+    """Those of `metrics_of_tags` with some names: {name: percent}; nan without sentences.
+
+    Args:
+        targets, predicted: lists of tags for each sentence
+    """
+    if not targets:
+        return dict.fromkeys(names, math.nan)
+    values = {"accuracy": accuracy(flat(targets), flat(predicted))}
+    if "f1" in names:
+        values.update(entities(targets, predicted))
+    return {name: 100 * values[name] for name in names}
+
+
+def report_of_tags(targets, predicted, labels):
+    """Precision, recall and F1 of each type of entity, or of each tag.
+
+    Args:
+        targets, predicted: lists of tags for each sentence
+        labels: all tags
+    """
+    if has_entities(labels):
+        return report_of_entities(targets, predicted)
+    return report_of_classes(flat(targets), flat(predicted))
+
+
 def report_of_entities(targets, predicted):
     """seqeval's table of precision, recall and F1 by type; arguments as for `entities`."""
     from seqeval.metrics import classification_report

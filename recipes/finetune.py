@@ -3,8 +3,9 @@ their scores.
 
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1,
 whose checkpoint_last.pt is the result. The same command resumes. The seed with the best score on
-the dev file then predicts the test files, and is scored on those that have labels. For sentences,
-the recipe also prints the scores of a bag of words, which needs no encoder.
+the dev file then predicts the test files, and is scored on those that have labels. Beside the
+encoder's scores, the recipe prints those of a baseline without an encoder: for sentences a bag of
+words, for words with tags a conditional random field (CRF).
 Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and
 SQuAD in the form that their servers take) and a report with precision, recall and F1 of each class.
 """
@@ -22,7 +23,7 @@ from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
-from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun
+from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun, CrfRun
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import Command, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
@@ -39,7 +40,9 @@ from maelm_fairseq.runs.finetune_results import (
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
 
-MIN_BAG_SECONDS = 60  # that the bag of words may always take
+MIN_BASELINE_SECONDS = 60  # that the baseline may always take
+# What scores stand beside, by fairseq's name of the task.
+BASELINE_RUNS = {"mae_lm_sentences": BagOfWordsRun, "mae_lm_tokens": CrfRun}
 # The script that starts this program for a task, by fairseq's name of the task.
 SCRIPTS = {
     "mae_lm_sentences": "finetune_glue.sh",
@@ -78,8 +81,8 @@ def finetune(runs, settings):
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.ranked(records)[0]]
     results, predictions = report_best(runs, chosen, best, records)
-    if runs.task.has_bag_of_words:
-        limit = max(MIN_BAG_SECONDS, sum(record.seconds for record in records))
+    if runs.command.task_name in BASELINE_RUNS:
+        limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         results = with_baselines(runs, results, predictions, limit)
     show(results)
     dev = runs.file_name("valid")
@@ -184,20 +187,21 @@ def results_of_split(runs, settings, split, best, records, task, predictions):
 
 
 def with_baselines(runs, results, predictions, limit):
-    """Trains a bag of words on the same files, and puts its results beside the encoder's.
+    """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
-        results, predictions: of the encoder; see `BagOfWordsRun.compare`
-        limit: seconds that the bag of words may take
-    Returns: list of `Result`; those of the encoder alone if the bag of words takes too long
+        results, predictions: of the encoder; see `BaselineRun.compare`
+        limit: seconds that the baseline may take
+    Returns: list of `Result`; those of the encoder alone if the baseline takes too long
     """
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
-    bag_of_words = BagOfWordsRun(runs.task, runs.command.labelled, files, folder)
-    baselines = bag_of_words.run(runs.jobs, limit)
+    run_class = BASELINE_RUNS[runs.command.task_name]
+    baseline = run_class(runs.task, runs.command.labelled, files, folder)
+    baselines = baseline.run(runs.jobs, limit)
     if baselines is None:
         return results
-    return bag_of_words.compare(baselines, results, predictions)
+    return baseline.compare(baselines, results, predictions)
 
 
 def main():

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Labels new texts with a bag of words, or with a bag of words and a fine-tuned encoder together.
+"""Labels new texts without an encoder, or with a bag of words and a fine-tuned encoder together.
 
     python recipes/label_texts.py --labelled DIR --texts FILE --dest FILE.tsv
         [--checkpoint FILE --data DIR]
 
-The bag of words is trained on the labelled files, in seconds. --texts has a text in each line,
-plain or gzip; for pairs, two texts with a tab between them. --dest receives a line for each, in the
-same order, in the columns that fine-tuning reads: the label, or the value, then the text. For an
+A bag of words is trained on labelled sentences, in seconds, or a conditional random field (CRF) on
+words with tags. --texts has a text in each line, plain or gzip; for pairs, two texts with a tab
+between them. --dest receives a line for each, in the same order, in the columns that fine-tuning
+reads: the label, or the value, then the text. Of a text whose words get tags, it receives a word,
+as white space separates them, and its tag in each line, and a blank line after the text. For an
 encoder alone: python -m maelm_fairseq.predict.
 """
-
-import itertools
 
 import numpy as np
 
@@ -25,7 +25,14 @@ from maelm_fairseq.evaluation.bag_of_words import (
     add_options,
     predict_margins,
 )
+from maelm_fairseq.evaluation.crf import (
+    ConditionalRandomField,
+    TaggedFolder,
+    add_column_option,
+)
 from maelm_fairseq.evaluation.votes import spread, together
+from maelm_fairseq.finetuning.labelled_files import find_file
+from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,
@@ -33,6 +40,7 @@ from maelm_fairseq.predict import (
     check_text_file,
     chunks_of_file,
     score_text,
+    tagged_text,
     text_columns,
 )
 
@@ -104,6 +112,61 @@ def label(labelled, texts, model=None):
     return [labelled.classes[int(index)] for index in answers]
 
 
+def table_of_labels(labelled, texts, model=None):
+    """The lines of a table with the labels of texts; arguments as for `label`."""
+    are_values = labelled.classes is None
+    lines = ["\t".join(["score" if are_values else "label", *text_columns(len(texts[0]))])]
+    for predicted, text in zip(label(labelled, texts, model), texts):
+        shown = score_text(predicted) if are_values else predicted
+        lines.append("\t".join([shown, *text]))
+    return [f"{line}\n" for line in lines]
+
+
+def read_texts(path, columns):
+    """The texts of a file: tuples of one or two."""
+    texts = [tuple(line) for chunk in chunks_of_file(path, columns) for line in chunk]
+    if not texts:
+        raise UsageError(f"{path}: it is empty, expected a text in each line")
+    return texts
+
+
+def has_tagged_words(folder):
+    """Whether the labelled files are of words with tags, not of sentences."""
+    return find_file(folder, "train", TAGGED_FILES, required=False) is not None
+
+
+def label_with_crf(args):
+    """The number of texts, and the lines of their words with tags."""
+    if args.checkpoint:
+        raise UsageError(
+            f"--checkpoint {args.checkpoint}: an encoder and a CRF do not vote together; leave it "
+            "and --data out, or use python -m maelm_fairseq.predict for the encoder alone"
+        )
+    if args.regression:
+        raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
+    crf = ConditionalRandomField(TaggedFolder(args.labelled, args.conllu_column).train)
+    texts = read_texts(args.texts, columns=1)
+    lines = []
+    for (text,) in texts:
+        words = text.split()
+        lines.append(tagged_text(zip(words, crf.tag(words))))
+    return len(texts), lines
+
+
+def label_with_bag_of_words(args):
+    """The number of texts, and the lines of the table with their labels."""
+    if args.conllu_column != CONLLU_COLUMNS[0]:
+        raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
+    labelled = LabelledFolder(args.labelled, args.regression)
+    model = None
+    if args.checkpoint:
+        model = hub.from_pretrained(args.checkpoint, data=args.data)
+        check_outputs(model, labelled, args.checkpoint)
+        check_head(model, args.checkpoint)
+    texts = read_texts(args.texts, columns=len(labelled.texts[0]))
+    return len(texts), table_of_labels(labelled, texts, model)
+
+
 def parse_args():
     parser = Parser("label_texts.py", description=__doc__)
     add_options(parser)
@@ -116,6 +179,7 @@ def parse_args():
         help="an encoder fine-tuned on the same files, which then votes, too",
     )
     add("--data", metavar="DIR", help="folder with the encoder's vocabulary")
+    add_column_option(parser)
     args = parser.parse_args()
     if (args.checkpoint is None) != (args.data is None):
         raise UsageError(
@@ -128,26 +192,13 @@ def main():
     args = parse_args()
     check_table(args.dest)
     check_text_file(args.texts)
-    labelled = LabelledFolder(args.labelled, args.regression)
-    model = None
-    if args.checkpoint:
-        model = hub.from_pretrained(args.checkpoint, data=args.data)
-        check_outputs(model, labelled, args.checkpoint)
-        check_head(model, args.checkpoint)
-    columns = len(labelled.texts[0])
-    lines = itertools.chain.from_iterable(chunks_of_file(args.texts, columns))
-    texts = [tuple(line) for line in lines]
-    if not texts:
-        raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
-    answers = label(labelled, texts, model)
-    are_values = labelled.classes is None
+    if has_tagged_words(args.labelled):
+        count, lines = label_with_crf(args)
+    else:
+        count, lines = label_with_bag_of_words(args)
     with atomic_write(args.dest, new=True) as stream:
-        header = ["score" if are_values else "label", *text_columns(columns)]
-        stream.write("\t".join(header) + "\n")
-        for predicted, text in zip(answers, texts):
-            shown = score_text(predicted) if are_values else predicted
-            stream.write("\t".join([shown, *text]) + "\n")
-    print(f"written: {args.dest}, {len(texts):,} texts")
+        stream.writelines(lines)
+    print(f"written: {args.dest}, {count:,} texts")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.typed_values import typed
 from maelm_fairseq.config import MaeLmConfig
-from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation import bag_of_words, crf
 from maelm_fairseq.huggingface import export, import_roberta
 
 
@@ -145,6 +145,7 @@ def test_what_cannot_be_written_is_refused_before_work(tmp_path, unwritable):
     (predict, ["--checkpoint", "none", "--data", "none", "--texts", "none"]),
     (label_texts, ["--labelled", "none", "--texts", "none"]),
     (bag_of_words, ["--labelled", "none"]),
+    (crf, ["--labelled", "none"]),
     (effective_rank, ["--checkpoint", "none", "--data", "none"]),
     (export, ["--checkpoint", "none", "--data", "none"]),
     (import_roberta, ["--checkpoint", "none", "--data", "none"]),

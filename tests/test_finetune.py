@@ -392,6 +392,13 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     printed = script(*tagging, "--seeds", 1).stdout
     assert "3 labels: B-X 131, I-X 20, O 622" in printed
     assert printed.count("labels:") == 1
+    rows = [(row["start"], row["metric"]) for row in table(save) if row["split"] == "dev.txt"]
+    metrics = ["f1", "precision", "recall", "accuracy"]
+    starts = [str(pretrained[1]), "CRF", "most frequent tag of each word"]
+    assert rows == [(start, metric) for start in starts for metric in metrics]
+    lines = [line for line in printed.splitlines() if line.startswith("tagged f1 on dev.txt: ")]
+    assert re.search(r"; CRF .* \(encoder minus CRF: .*; most frequent tag of each word", *lines)
+    assert "highest on dev.txt: the " in printed
     (run,) = save.glob("tagged/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
     sentences = read_tagged(files / "tagged" / "test.txt")

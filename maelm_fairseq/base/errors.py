@@ -5,7 +5,7 @@ import os
 EXTRAS = {  # the extra that provides each optional package
     "matplotlib": "demo",
     **dict.fromkeys(["safetensors", "tokenizers"], "huggingface"),
-    **dict.fromkeys(["pandas", "scipy", "seqeval", "sklearn"], "finetune"),
+    **dict.fromkeys(["pandas", "pycrfsuite", "scipy", "seqeval", "sklearn"], "finetune"),
 }
 
 

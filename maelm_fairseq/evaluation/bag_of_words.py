@@ -25,11 +25,19 @@ from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
-from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
 from ..finetuning.labels import classes_of_training, labels_text, target_of
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
-from .votes import BAG_OF_WORDS, MOST_FREQUENT, Baselines, Score, one_hot
+from .votes import (
+    BAG_OF_WORDS,
+    MOST_FREQUENT,
+    Baselines,
+    Score,
+    one_hot,
+    scores_with_errors,
+    show_scores,
+)
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")
@@ -212,29 +220,12 @@ def scores_of_labelled(labelled, predictions) -> List[Score]:
         targets = labelled.targets[indices]
         for predictor, of_rest in predictions.items():
             predicted = argmax_or_value(of_rest[indices - len(labelled.train)])
-            scores += scores_of_file(predictor, name, labelled.metrics, targets, predicted)
-    return scores
 
+            def values(rows, targets=targets, predicted=predicted):
+                return compute_scores(labelled.metrics, targets[rows], predicted[rows])
 
-def scores_of_file(predictor, file, metrics, targets, predicted):
-    """A `Score` for each of the metrics, if there is an example.
-
-    Args:
-        predictor, file: their names
-        metrics: names
-        targets, predicted: (n,)
-    """
-    if not len(targets):
-        return []
-
-    def values(rows):
-        return compute_scores(metrics, targets[rows], predicted[rows])
-
-    rows = list(range(len(targets)))
-    errors = standard_errors(values, rows, MAX_JACKKNIFE_GROUPS)
-    scores = []
-    for name, value in values(rows).items():
-        scores.append(Score(predictor, file, name, value, errors[name]))
+            count = len(indices)
+            scores += scores_with_errors(predictor, name, values, count, MAX_JACKKNIFE_GROUPS)
     return scores
 
 
@@ -262,10 +253,7 @@ def main():
     labelled = LabelledFolder(args.labelled, args.regression)
     predictions = baseline_predictions(labelled)
     scores = scores_of_labelled(labelled, predictions)
-    print("± is the standard error over examples")
-    for score in scores:
-        where = f"{score.metric} on {score.file}"
-        print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.error:.2f}")
+    show_scores(scores)
     if args.dest:
         kept = {}
         for name, indices in labelled.files.items():

@@ -1,4 +1,4 @@
-"""What an encoder and a bag of words predict for the same examples, alone and together.
+"""What predictors score on labelled files, and what an encoder and a bag of words predict together.
 
 Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
 """
@@ -8,8 +8,12 @@ from typing import Dict, List
 
 import numpy as np
 
+from ..finetuning.jackknife import standard_errors
+
 BAG_OF_WORDS = "bag of words"
 MOST_FREQUENT = "most frequent class"
+CRF = "CRF"
+MOST_FREQUENT_TAG = "most frequent tag of each word"
 TOGETHER = "encoder and bag of words together"
 
 
@@ -29,12 +33,40 @@ class Score:
 
 @dataclass
 class Baselines:
-    """What bag_of_words.py writes."""
+    """What bag_of_words.py and crf.py write."""
 
     scores: List[Score]
-    # What the bag of words predicts, by the name of a file, for each of its examples that has a
-    # label: K numbers. The field's name is that of the entry in the file.
+    # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
+    # that has a label: K numbers, or the index of each word's tag. The field's name is that of the
+    # entry in the file.
     outputs: Dict[str, List[List[float]]]
+
+
+def scores_with_errors(predictor, file, values, count, groups):
+    """A `Score` for each metric, if there is an example.
+
+    Args:
+        predictor, file: their names
+        values: a function from a list of indices of examples to {metric: percent}
+        count: of the examples
+        groups: of the jackknife; see `jackknife.standard_errors`
+    """
+    if not count:
+        return []
+    rows = list(range(count))
+    errors = standard_errors(values, rows, groups)
+    scores = []
+    for name, value in values(rows).items():
+        scores.append(Score(predictor, file, name, value, errors[name]))
+    return scores
+
+
+def show_scores(scores):
+    """Prints a line for each `Score`."""
+    print("± is the standard error over examples")
+    for score in scores:
+        where = f"{score.metric} on {score.file}"
+        print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.error:.2f}")
 
 
 def spread(predictions):

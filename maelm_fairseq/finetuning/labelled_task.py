@@ -59,7 +59,6 @@ class LabelledTask(MaeLmBaseTask, ABC):
     files = {}  # {split: possible names of its file}
     head = None  # its name
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
-    has_bag_of_words = False  # whether it can be compared with a bag of words
     predicts_dev = False  # whether the recipe also writes predictions for the dev file
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
 

@@ -64,7 +64,6 @@ class SentencesTask(LabelledTask):
     files = SENTENCE_FILES
     head = "sentences"
     needed_state = ("form",)
-    has_bag_of_words = True
     jackknife_groups = MAX_JACKKNIFE_GROUPS
 
     @classmethod

@@ -5,6 +5,9 @@ from typing import List, NamedTuple
 
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
+from ..metrics import flat
+from .labelled_files import find_file
+from .labels import classes_of_training, index_of_label
 
 TAGGED_FILES = {
     "train": ["train.txt", "train.conllu"],
@@ -61,6 +64,38 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     if not sentences:
         raise UsageError(f"{path}: no sentences; expected a word and its tag per line")
     return sentences
+
+
+def has_tags(sentences, labels):
+    """Whether the last column of a test file has tags: those of training, as a rule."""
+    tags = flat(sentence.tags for sentence in sentences)
+    return 2 * sum(tag in labels for tag in tags) > len(tags)
+
+
+def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
+    """Reads the files of a folder that have tags.
+
+    Args:
+        folder: with a file for training, one for development, and perhaps one for testing
+        column: of CoNLL-U; see `read_tagged`
+    Returns: the labels, in order; {path: list of `Sentence`}, that of training first
+    Raises UsageError: `read_tagged` refuses a file, or the training file does not have a tag of the
+        development file
+    """
+    train_path = find_file(folder, "train", TAGGED_FILES)
+    files = {train_path: read_tagged(train_path, column=column)}
+    labels = classes_of_training(train_path, flat(each.tags for each in files[train_path]))
+    dev_path = find_file(folder, "valid", TAGGED_FILES)
+    files[dev_path] = read_tagged(dev_path, column=column)
+    for sentence in files[dev_path]:
+        for tag, line in zip(sentence.tags, sentence.lines):
+            index_of_label(tag, labels, dev_path, line)
+    test_path = find_file(folder, "test", TAGGED_FILES, required=False)
+    if test_path:
+        sentences = read_tagged(test_path, is_test=True, column=column)
+        if has_tags(sentences, labels):
+            files[test_path] = sentences
+    return labels, files
 
 
 def sentences_of_columns(path, lines, is_test):

@@ -1,7 +1,6 @@
 """Fine-tuning on words with tags, as in CoNLL: named entities, parts of speech."""
 
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,14 +9,14 @@ from ..base.option_fields import setting
 from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from ..metrics import accuracy, entities, flat, report_of_classes, report_of_entities
+from ..metrics import compute_tag_scores, flat, metrics_of_tags, report_of_tags
 from .hyperparameters import Hyperparameters, defaults
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import IGNORE_INDEX, LabelledDataset
 from .labelled_files import is_test_split
 from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, index_of_label
-from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, read_tagged
+from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, has_tags, read_tagged
 
 
 @dataclass
@@ -42,6 +41,10 @@ class TaggedDataset(LabelledDataset):
         super().__init__(**common)
         self.sentences = sentences
         self.sentence_of = sentence_of
+
+    def number_of_words(self, index):
+        """The words in a sequence."""
+        return int((self.targets[index] != IGNORE_INDEX).sum())
 
 
 @register_task("mae_lm_tokens", dataclass=TaggingConfig)
@@ -80,7 +83,7 @@ class TaggingTask(LabelledTask):
         sequences = []
         targets = []
         sentence_of = []  # the index of the sentence of each sequence of tokens
-        if is_test_split(split) and not self.has_tags(sentences):
+        if is_test_split(split) and not has_tags(sentences, self.state.labels):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
             labels = self.labels_of(sentence, path, split)
@@ -120,9 +123,7 @@ class TaggingTask(LabelledTask):
         """The names of the scores of a split; none for a test file without tags."""
         if is_test_split(split) and not sentences[0].tags:
             return []
-        if self.has_entities():
-            return ["f1", "precision", "recall", "accuracy"]
-        return ["accuracy"]
+        return metrics_of_tags(self.state.labels)
 
     def labels_of(self, sentence, path, split):
         """The indices of the labels of the words of a sentence; 0 in a test file."""
@@ -132,15 +133,6 @@ class TaggingTask(LabelledTask):
         classes = self.state.labels
         return [index_of_label(tag, classes, path, line) for tag, line in tagged_lines]
 
-    def has_entities(self):
-        """Whether labels are of entities, as B-PER and I-PER."""
-        return any(label[:2] in ("B-", "I-", "S-", "U-") for label in self.state.labels)
-
-    def has_tags(self, sentences):
-        """Whether the last column of a test file has tags: those of training, as a rule."""
-        tags = flat(sentence.tags for sentence in sentences)
-        return 2 * sum(tag in self.state.labels for tag in tags) > len(tags)
-
     def compute_predictions(self, output, sample, dataset):
         """The index of the label of each word in a part of a sentence."""
         best = output.argmax(-1).cpu().numpy()
@@ -148,23 +140,19 @@ class TaggingTask(LabelledTask):
         return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
 
     def compute_scores(self, dataset, predictions):
-        tagged = list(self.tagged(dataset, predictions))
-        if not tagged:  # in a batch of parts of sentences
-            return dict.fromkeys(dataset.metrics, math.nan)
-        targets = [sentence.tags for sentence, _ in tagged]
-        predicted = [tags for _, tags in tagged]
-        values = {"accuracy": accuracy(flat(targets), flat(predicted))}
-        if "f1" in dataset.metrics:
-            values.update(entities(targets, predicted))
-        return {name: 100 * value for name, value in values.items()}
+        return compute_tag_scores(
+            dataset.metrics, *self.targets_and_predictions(dataset, predictions)
+        )
 
     def report(self, dataset, predictions):
+        return report_of_tags(
+            *self.targets_and_predictions(dataset, predictions), self.state.labels
+        )
+
+    def targets_and_predictions(self, dataset, predictions):
+        """The tags of each completely predicted sentence, and those predicted: two lists."""
         tagged = list(self.tagged(dataset, predictions))
-        targets = [sentence.tags for sentence, _ in tagged]
-        predicted = [tags for _, tags in tagged]
-        if self.has_entities():
-            return report_of_entities(targets, predicted)
-        return report_of_classes(flat(targets), flat(predicted))
+        return [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
 
     def tagged(self, dataset, predictions):
         """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""

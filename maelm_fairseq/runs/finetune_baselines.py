@@ -1,4 +1,5 @@
-"""The bag of words beside fine-tuning: in a process of its own, no longer than training took.
+"""The baseline beside fine-tuning, in a process of its own, no longer than training took: a bag of
+words for sentences, a conditional random field for words with tags.
 
 Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
 """
@@ -6,6 +7,7 @@ Letters in shapes: n examples, K numbers predicted for each: one for each class,
 import itertools
 import os
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,41 +19,69 @@ from ..base.json_files import read_json
 from ..base.provenance import sha256, short_checksum
 from ..evaluation.votes import (
     BAG_OF_WORDS,
+    CRF,
     MOST_FREQUENT,
+    MOST_FREQUENT_TAG,
     TOGETHER,
     Baselines,
     Score,
     spread,
     together,
 )
-from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS, standard_errors
+from ..finetuning.jackknife import standard_errors
 from .finetune_results import ENCODER, Result, scores_of_examples
 
-PROGRAM = ["-m", "maelm_fairseq.evaluation.bag_of_words"]
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
 
-class BagOfWordsRun:
-    """A bag of words and the most frequent class, on the files of a fine-tuning run.
+class BaselineRun(ABC):
+    """A baseline, on the files of a fine-tuning run.
 
     Args:
-        task: a `sentences.SentencesTask` that has read all splits
+        task: a `labelled_task.LabelledTask` that has read all splits
         labelled: the folder
         files: {split: path}
-        folder: where they are kept
+        folder: where results are kept
     """
+
+    predictors = ()  # whose scores there are; the first is compared with the encoder
+    module = None  # in `evaluation`, the program
 
     def __init__(self, task, labelled, files, folder):
         self.task = task
         self.labelled = labelled
         self.folder = folder
-        self.is_regression = task.is_regression
         self.split_of_file = {os.path.basename(path): split for split, path in files.items()}
         checksums = [
             (name, sha256(files[split])) for name, split in sorted(self.split_of_file.items())
         ]
-        self.name = f"bag_of_words-{short_checksum([checksums, self.is_regression])}"
+        self.name = f"{self.module}-{short_checksum([checksums, self.options()])}"
         self.path = os.path.join(folder, f"{self.name}.json")
+
+    @abstractmethod
+    def options(self):
+        """The options of the program, beside the files."""
+
+    @abstractmethod
+    def number_of_outputs(self, split):
+        """How many examples of a split have labels."""
+
+    @abstractmethod
+    def predictions_of_split(self, split, outputs):
+        """What the baseline predicts: {index of an example: as a task's `compute_predictions`}."""
+
+    def combined_predictions(self, encoder, baseline):
+        """Further predictions, from those of both.
+
+        Args:
+            encoder, baseline: {split: {index of an example: prediction}}
+        Returns: {predictor: {split: {index of an example: prediction}}}
+        """
+        return {}
+
+    @property
+    def predictor(self):
+        return self.predictors[0]
 
     def run(self, jobs, limit):
         """Trains and scores, unless that is done; returns the `Baselines`, or None and says why.
@@ -65,19 +95,23 @@ class BagOfWordsRun:
             return baselines
         Path(self.path).unlink(missing_ok=True)
         log = os.path.join(self.folder, f"{self.name}.log")
-        command = ["timeout", limit, sys.executable, *PROGRAM]
-        command += ["--labelled", self.labelled, "--dest", self.path]
-        if self.is_regression:
-            command.append("--regression")
+        command = [
+            "timeout",
+            limit,
+            sys.executable,
+            "-m",
+            f"maelm_fairseq.evaluation.{self.module}",
+        ]
+        command += ["--labelled", self.labelled, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)
         baselines = self.read()
         if baselines is None and status == TOO_LONG:
             print(
-                "bag of words: left out, as it takes longer than training: over "
+                f"{self.predictor}: left out, as it takes longer than training: over "
                 f"{limit:,.0f} seconds"
             )
         elif baselines is None:
-            print(f"bag of words: left out, as it failed; its log is {log}")
+            print(f"{self.predictor}: left out, as it failed; its log is {log}")
         return baselines
 
     def read(self):
@@ -85,72 +119,62 @@ class BagOfWordsRun:
         if not os.path.exists(self.path):
             return None
         try:
-            baselines = read_json(self.path, Baselines, "the scores of a bag of words")
+            baselines = read_json(self.path, Baselines, f"the scores of a {self.predictor}")
         except UsageError:
             return None
-        predictors = [BAG_OF_WORDS] if self.is_regression else [BAG_OF_WORDS, MOST_FREQUENT]
         expected_scores = set()
         expected_sizes = {}
         for name, split in self.split_of_file.items():
             dataset = self.task.datasets[split]
             if split != "train" and dataset.metrics:
-                expected_scores.update(itertools.product(predictors, [name], dataset.metrics))
-                expected_sizes[name] = len(dataset.labelled_examples())
+                expected_scores.update(itertools.product(self.predictors, [name], dataset.metrics))
+                expected_sizes[name] = self.number_of_outputs(split)
         scores = {(score.predictor, score.file, score.metric) for score in baselines.scores}
         sizes = {name: len(outputs) for name, outputs in baselines.outputs.items()}
         is_whole = scores == expected_scores and sizes == expected_sizes
         return baselines if is_whole else None
 
     def compare(self, baselines, encoder_results, encoder_predictions):
-        """Puts the baselines, and the encoder and the bag of words together, beside the encoder.
+        """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
             baselines: `Baselines`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_predictions: {split: predictions of the encoder's reported model}
-        Returns: list of Results: those of the encoder, with their lead over the bag of words, of
-            the baselines, and of the encoder and the bag of words together
+        Returns: list of Results: those of the encoder, with their lead over the baseline, of the
+            baselines, and of what is combined from both
         """
-        predictors = [encoder_predictions, self.bag_predictions(baselines)]
-        spreads = self.spreads(predictors)
+        baseline_predictions = {}
+        for name, outputs in baselines.outputs.items():
+            split = self.split_of_file[name]
+            baseline_predictions[split] = self.predictions_of_split(split, outputs)
+        combined = self.combined_predictions(encoder_predictions, baseline_predictions)
+        predictors = {
+            ENCODER: encoder_predictions,
+            self.predictor: baseline_predictions,
+            **combined,
+        }
         comparisons = {}
-        for split in self.split_of_file.values():
-            if split in predictors[1]:
-                predictions = [of_predictor[split] for of_predictor in predictors]
-                comparisons[split] = Comparison(self.task, split, *predictions, spreads)
+        for split in baseline_predictions:
+            predictions = {name: of_splits[split] for name, of_splits in predictors.items()}
+            comparisons[split] = Comparison(self.task, split, self.predictor, predictions)
         of_encoder = []
-        of_both = []
+        of_combined = []
         for result in encoder_results:
             comparison = comparisons[self.split_of_file[result.file_name]]
             of_encoder.append(comparison.with_lead(result))
-            score = comparison.score_of_both(result.file_name, result.metric)
-            both = self.result(score, f"{result.settings} {self.name}")
-            both = comparison.with_lead(both)
-            of_both.append(replace(both, note=lead_note(both)))
-        notes = {(result.file_name, result.metric): lead_note(result) for result in of_encoder}
+            for name in combined:
+                score = comparison.score(name, result.file_name, result.metric)
+                settings = f"{result.settings} {self.name}"
+                with_lead = comparison.with_lead(self.result(score, settings))
+                of_combined.append(replace(with_lead, note=self.lead_note(with_lead)))
+        notes = {(result.file_name, result.metric): self.lead_note(result) for result in of_encoder}
         of_baselines = []
         for score in baselines.scores:
-            note = notes[score.file, score.metric] if score.predictor == BAG_OF_WORDS else ""
+            is_compared = score.predictor == self.predictor
+            note = notes[score.file, score.metric] if is_compared else ""
             of_baselines.append(self.result(score, self.name, note))
-        return [*of_encoder, *of_baselines, *of_both]
-
-    def bag_predictions(self, baselines):
-        """What the bag of words predicts: {split: {index of an example: K numbers}}."""
-        predictions = {}
-        for name, outputs in baselines.outputs.items():
-            split = self.split_of_file[name]
-            indices = self.task.datasets[split].labelled_examples()
-            predictions[split] = dict(zip(indices, outputs))
-        return predictions
-
-    def spreads(self, predictors):
-        """The `votes.spread` of each predictor on the dev file, of which all examples have labels.
-
-        Args:
-            predictors: for each, {split: {index of an example: K numbers}}
-        """
-        dev = self.task.datasets["valid"].labelled_examples()
-        return [spread(rows_of_examples(of_splits["valid"], dev)) for of_splits in predictors]
+        return [*of_encoder, *of_baselines, *of_combined]
 
     def result(self, score, settings, note=""):
         """The Result of a `votes.Score`."""
@@ -165,56 +189,120 @@ class BagOfWordsRun:
             note=note,
         )
 
+    def lead_note(self, result):
+        """The lead of a Result over the baseline, in words."""
+        name = "together" if result.predictor == TOGETHER else result.predictor
+        return f" ({name} minus {self.predictor}: {result.lead:+.2f} ± {result.lead_error:.2f})"
+
+
+class BagOfWordsRun(BaselineRun):
+    """A bag of words and the most frequent class; the task is a `sentences.SentencesTask`."""
+
+    module = "bag_of_words"
+
+    @property
+    def predictors(self):
+        return (BAG_OF_WORDS,) if self.task.is_regression else (BAG_OF_WORDS, MOST_FREQUENT)
+
+    def options(self):
+        return ["--regression"] if self.task.is_regression else []
+
+    def number_of_outputs(self, split):
+        return len(self.task.datasets[split].labelled_examples())
+
+    def predictions_of_split(self, split, outputs):
+        return dict(zip(self.task.datasets[split].labelled_examples(), outputs))
+
+    def combined_predictions(self, encoder, baseline):
+        """The votes of encoder and bag of words together.
+
+        Their units are those of the dev file, of which all examples have labels.
+        """
+        dev = self.task.datasets["valid"].labelled_examples()
+        spreads = [spread(rows_of_examples(each["valid"], dev)) for each in (encoder, baseline)]
+        both = {}
+        for split, of_split in baseline.items():
+            indices = [*of_split]
+            votes = [rows_of_examples(each[split], indices) for each in (encoder, baseline)]
+            both[split] = dict(zip(indices, together(*votes, spreads).tolist()))
+        return {TOGETHER: both}
+
+
+class CrfRun(BaselineRun):
+    """A conditional random field and each word's most frequent tag; for a `tagging.TaggingTask`."""
+
+    predictors = (CRF, MOST_FREQUENT_TAG)
+    module = "crf"
+
+    def options(self):
+        return ["--conllu-column", str(self.task.cfg.conllu_column)]
+
+    def number_of_outputs(self, split):
+        return len(self.task.datasets[split].sentences)
+
+    def predictions_of_split(self, split, outputs):
+        """The tags of each sentence, as those of the sequences that it was split into."""
+        dataset = self.task.datasets[split]
+        predictions = {}
+        words_before = 0  # in the same sentence
+        for index, sentence in enumerate(dataset.sentence_of):
+            if index and dataset.sentence_of[index - 1] != sentence:
+                words_before = 0
+            words_end = words_before + dataset.number_of_words(index)
+            tags = outputs[sentence][words_before:words_end]
+            predictions[index] = list(map(int, tags))
+            words_before = words_end
+        return predictions
+
 
 class Comparison:
-    """Encoder and bag of words, alone and together, on the examples of a split that have labels.
+    """Predictors beside a baseline, on the examples of a split that have labels.
 
     Args:
-        task: a `sentences.SentencesTask` that has read the split
+        task: a `labelled_task.LabelledTask` that has read the split
         split: of the examples
-        encoder, bag_of_words: the predictions of both: {index of an example: K numbers}
-        spreads: of both; see `votes.together`
+        baseline: name of the predictor that the others are compared with
+        predictions: {predictor: {index of an example: prediction}}
     """
 
-    def __init__(self, task, split, encoder, bag_of_words, spreads):
+    def __init__(self, task, split, baseline, predictions):
         self.task = task
         self.dataset = task.datasets[split]
-        self.indices = [*bag_of_words]
-        rows = [rows_of_examples(of_one, self.indices) for of_one in (encoder, bag_of_words)]
-        both = dict(zip(self.indices, together(*rows, spreads).tolist()))
-        self.predictions = {ENCODER: encoder, BAG_OF_WORDS: bag_of_words, TOGETHER: both}
-        self.errors_of_both = self.standard_errors(partial(self.scores, TOGETHER))
-        self.lead_errors = {
-            predictor: self.standard_errors(partial(self.leads, predictor))
-            for predictor in (ENCODER, TOGETHER)
-        }
+        self.baseline = baseline
+        self.predictions = predictions
+        self.indices = [*predictions[baseline]]
+        self.errors = {}
+        self.lead_errors = {}
+        for predictor in predictions:
+            self.errors[predictor] = self.standard_errors(partial(self.scores, predictor))
+            self.lead_errors[predictor] = self.standard_errors(partial(self.leads, predictor))
 
     def standard_errors(self, scores):
         """The standard errors of scores, a function from indices of examples to {metric: score}."""
-        return standard_errors(scores, self.indices, MAX_JACKKNIFE_GROUPS)
+        return standard_errors(scores, self.indices, self.task.jackknife_groups)
 
     def scores(self, predictor, indices):
         """The scores of a predictor for some examples: {metric: percent}."""
         return scores_of_examples(self.task, self.dataset, self.predictions[predictor], indices)
 
     def leads(self, predictor, indices):
-        """By how much its scores are above those of the bag of words: {metric: points}."""
-        bag_scores = self.scores(BAG_OF_WORDS, indices)
+        """By how much its scores are above those of the baseline: {metric: points}."""
+        baseline_scores = self.scores(self.baseline, indices)
         scores = self.scores(predictor, indices)
-        return {metric: score - bag_scores[metric] for metric, score in scores.items()}
+        return {metric: score - baseline_scores[metric] for metric, score in scores.items()}
 
-    def score_of_both(self, file_name, metric):
-        """The `votes.Score` of both together."""
-        value = self.scores(TOGETHER, self.indices)[metric]
-        return Score(TOGETHER, file_name, metric, value, self.errors_of_both[metric])
+    def score(self, predictor, file_name, metric):
+        """The `votes.Score` of a predictor."""
+        value = self.scores(predictor, self.indices)[metric]
+        return Score(predictor, file_name, metric, value, self.errors[predictor][metric])
 
     def with_lead(self, result):
-        """A Result of the encoder, or of both together, that knows its lead over the bag of words.
+        """A Result that knows its predictor's lead over the baseline.
 
         The standard error of the lead is paired by examples.
         """
-        bag_score = self.scores(BAG_OF_WORDS, self.indices)[result.metric]
-        lead = float(np.median(result.bounded)) - bag_score
+        baseline_score = self.scores(self.baseline, self.indices)[result.metric]
+        lead = float(np.median(result.bounded)) - baseline_score
         lead_error = self.lead_errors[result.predictor][result.metric]
         return replace(result, lead=lead, lead_error=lead_error)
 
@@ -222,9 +310,3 @@ class Comparison:
 def rows_of_examples(predictions, indices):
     """The predictions, (n, K), for some examples, by their indices."""
     return np.array([predictions[index] for index in indices])
-
-
-def lead_note(result):
-    """The lead of a Result over the bag of words, in words."""
-    name = "together" if result.predictor == TOGETHER else result.predictor
-    return f" ({name} minus bag of words: {result.lead:+.2f} ± {result.lead_error:.2f})"

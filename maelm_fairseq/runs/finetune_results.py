@@ -1,4 +1,4 @@
-"""What fine-tuning reports: scores beside those of a bag of words, and a table of results."""
+"""What fine-tuning reports: scores beside those of a baseline, and a table of results."""
 
 import datetime
 import math
@@ -13,7 +13,7 @@ from ..base.errors import UsageError
 from ..base.files import atomic_write
 from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
-from ..evaluation.votes import BAG_OF_WORDS, TOGETHER
+from ..evaluation.votes import BAG_OF_WORDS, CRF, TOGETHER
 
 ENCODER = "encoder"
 TABLE = "results.tsv"
@@ -21,8 +21,10 @@ TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "dev
 TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
 LABELLING_HINTS = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
+    CRF: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     TOGETHER: "; recipes/label_texts.py labels new texts with both",
 }
+PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
@@ -40,7 +42,7 @@ class Result:
     start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
     settings: str = ""
     note: str = ""  # for the reader
-    # Points more than the bag of words, paired by examples, and their standard error.
+    # Points more than one of PAIRED_BASELINES, paired by examples, and their standard error.
     lead: float = math.nan
     lead_error: float = math.nan
 
@@ -152,13 +154,13 @@ def highest_score_line(results):
 def is_clearly_ahead(result, other):
     """Whether a predictor scores higher than another by two standard errors or more.
 
-    Differences from the bag of words are paired by examples; of others, only the errors of both
+    Differences from PAIRED_BASELINES are paired by examples; of others, only the errors of both
     scores are known, which make the error of their difference too large.
     """
     difference = statistics.median(result.bounded) - statistics.median(other.bounded)
-    if other.predictor == BAG_OF_WORDS and not math.isnan(result.lead_error):
+    if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_error):
         error = result.lead_error
-    elif result.predictor == BAG_OF_WORDS and not math.isnan(other.lead_error):
+    elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_error):
         error = other.lead_error
     else:
         error = math.hypot(result.error, other.error)

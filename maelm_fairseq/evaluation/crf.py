@@ -1,0 +1,212 @@
+"""The baseline of tagging: what a conditional random field (CRF) scores on the same files, without
+an encoder.
+
+Its features are the word, its shape, its first and last 1 to 4 letters, and words, shapes and
+endings of the two words on either side. python-crfsuite trains it, with the regularisation of its
+own tutorial. Beside it: each word's most frequent tag.
+"""
+
+import itertools
+import os
+import tempfile
+from collections import Counter
+from dataclasses import asdict
+from typing import List
+
+import pycrfsuite
+
+from ..base.command_line import Parser
+from ..base.destinations import check_new_file
+from ..base.json_files import save_json
+from ..base.running import run_main
+from ..finetuning.jackknife import JACKKNIFE_GROUPS
+from ..finetuning.tagged_files import CONLLU_COLUMNS, read_tagged_folder
+from ..metrics import compute_tag_scores, metrics_of_tags
+from .votes import CRF, MOST_FREQUENT_TAG, Baselines, Score, scores_with_errors, show_scores
+
+CRF_SETTINGS = {
+    "c1": 0.1,
+    "c2": 0.1,
+    "max_iterations": 100,
+    "feature.possible_transitions": True,
+}
+LONGEST_AFFIX = 4  # in letters
+NEIGHBOURS = [-2, -1, 1, 2]  # the words around a word that have features, by their distance
+
+
+def shape_of(word):
+    """The kinds of a word's characters, without repetitions: `Xx-d` of `Boeing-747`."""
+    kinds = []
+    for character in word:
+        if character.isupper():
+            character = "X"
+        elif character.isalpha():
+            character = "x"
+        elif character.isdigit():
+            character = "d"
+        kinds.append(character)
+    return "".join(kind for kind, _ in itertools.groupby(kinds))
+
+
+def word_features(words):
+    """The features of each word of a sentence: a list of texts for each."""
+    lowercased = [word.lower() for word in words]
+    shapes = [shape_of(word) for word in words]
+    features = []
+    for place, word in enumerate(lowercased):
+        of_word = ["bias", f"word={word}", f"shape={shapes[place]}"]
+        for length in range(1, LONGEST_AFFIX + 1):
+            of_word += [f"start={word[:length]}", f"end={word[-length:]}"]
+        for distance in NEIGHBOURS:
+            neighbour = place + distance
+            if 0 <= neighbour < len(words):
+                other = lowercased[neighbour]
+                of_word += [
+                    f"{distance} word={other}",
+                    f"{distance} shape={shapes[neighbour]}",
+                    f"{distance} end={other[-3:]}",
+                ]
+            else:
+                of_word.append(f"{distance} outside")
+        features.append(of_word)
+    return features
+
+
+class ConditionalRandomField:
+    """A linear chain over the tags of a sentence.
+
+    Args:
+        sentences: list of `tagged_files.Sentence` to train on
+    """
+
+    def __init__(self, sentences):
+        trainer = pycrfsuite.Trainer(verbose=False)
+        trainer.select("lbfgs")
+        trainer.set_params(CRF_SETTINGS)
+        for sentence in sentences:
+            trainer.append(word_features(sentence.words), sentence.tags)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model")
+            trainer.train(path)
+            with open(path, "rb") as stream:
+                self.weights = stream.read()
+        self.tagger = pycrfsuite.Tagger()
+        self.tagger.open_inmemory(self.weights)
+
+    def tag(self, words):
+        """The tags of the words of a sentence."""
+        return self.tagger.tag(word_features(words))
+
+
+class MostFrequentTags:
+    """Gives each word the tag that it has most often in training.
+
+    Others get the most frequent tag of all.
+
+    Args:
+        sentences: list of `tagged_files.Sentence` to train on
+    """
+
+    def __init__(self, sentences):
+        counts = {}
+        for sentence in sentences:
+            for word, tag in zip(sentence.words, sentence.tags):
+                counts.setdefault(word, Counter())[tag] += 1
+        self.tags = {word: of_word.most_common(1)[0][0] for word, of_word in counts.items()}
+        self.default = sum(counts.values(), Counter()).most_common(1)[0][0]
+
+    def tag(self, words):
+        """The tags of the words of a sentence."""
+        return [self.tags.get(word, self.default) for word in words]
+
+
+class TaggedFolder:
+    """The tagged sentences of a folder.
+
+    Attributes:
+        train: list of `tagged_files.Sentence`
+        files: {name of a scored file: list of Sentences}
+        labels: in order
+        metrics: their names
+    """
+
+    def __init__(self, folder, column=CONLLU_COLUMNS[0]):
+        self.labels, files = read_tagged_folder(folder, column)
+        self.metrics = metrics_of_tags(self.labels)
+        self.files = {}
+        for path, sentences in files.items():
+            words = sum(len(sentence.words) for sentence in sentences)
+            print(f"{path}: {len(sentences):,} sentences of {words:,} words")
+            self.files[os.path.basename(path)] = sentences
+        self.train = self.files.pop(next(iter(self.files)))
+
+
+def baseline_tags(tagged):
+    """What each predictor predicts for the scored files of a `TaggedFolder`.
+
+    Returns: {predictor: {name of a file: the tags of each sentence}}
+    """
+    predictors = {CRF: ConditionalRandomField, MOST_FREQUENT_TAG: MostFrequentTags}
+    predictions = {}
+    for name, predictor_class in predictors.items():
+        predictor = predictor_class(tagged.train)
+        predictions[name] = {
+            file: [predictor.tag(sentence.words) for sentence in sentences]
+            for file, sentences in tagged.files.items()
+        }
+    return predictions
+
+
+def scores_of_tags(tagged, predictions) -> List[Score]:
+    """The scores of `baseline_tags` on every file with tags."""
+    scores = []
+    for file, sentences in tagged.files.items():
+        targets = [sentence.tags for sentence in sentences]
+        for predictor, of_files in predictions.items():
+            predicted = of_files[file]
+
+            def values(rows, targets=targets, predicted=predicted):
+                kept = [[tags[row] for row in rows] for tags in (targets, predicted)]
+                return compute_tag_scores(tagged.metrics, *kept)
+
+            scores += scores_with_errors(predictor, file, values, len(targets), JACKKNIFE_GROUPS)
+    return scores
+
+
+def add_column_option(parser):
+    """Adds the option that says which column of CoNLL-U has the tags."""
+    parser.add_argument(
+        "--conllu-column",
+        default=CONLLU_COLUMNS[0],
+        choices=CONLLU_COLUMNS,
+        help="of CoNLL-U files: the column of the tags",
+    )
+
+
+def main():
+    parser = Parser("crf.py", description=__doc__)
+    add = parser.add_argument
+    add(
+        "--labelled",
+        required=True,
+        metavar="DIR",
+        help="folder of the tagged files, as for finetune_tagging.sh",
+    )
+    add_column_option(parser)
+    add("--dest", metavar="FILE.json", help="also write scores and predictions to a file")
+    args = parser.parse_args()
+    if args.dest:
+        check_new_file(args.dest)
+    tagged = TaggedFolder(args.labelled, args.conllu_column)
+    predictions = baseline_tags(tagged)
+    scores = scores_of_tags(tagged, predictions)
+    show_scores(scores)
+    if args.dest:
+        outputs = {}
+        for file, sentences in predictions[CRF].items():
+            outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
+        save_json(asdict(Baselines(scores, outputs)), args.dest)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,120 @@
+"""The conditional random field: its features, what it learns, and what it says of tagged files."""
+
+import json
+import random
+
+import pytest
+
+import label_texts
+import labelled
+from conftest import error_of, run_main
+from maelm_fairseq.evaluation import crf
+from maelm_fairseq.finetuning.tagged_files import Sentence, read_tagged
+from maelm_fairseq.metrics import compute_tag_scores
+
+PHRASES = ["mr park", "the park", "mr hill", "the hill", "park", "hill"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The word after "mr" is a name."""
+    for split in ["train", "dev", "test"]:
+        lines = []
+        rng = random.Random(split)
+        for _ in range(60):
+            before = None
+            for word in " and ".join(rng.choices(PHRASES, k=3)).split():
+                lines.append(f"{word} {'B-X' if before == 'mr' else 'O'}")
+                before = word
+            lines.append("")
+        (tmp_path / f"{split}.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_features_are_those_of_a_word_and_of_two_words_on_either_side():
+    first, second = crf.word_features(["Boeing-747", "flies"])
+    assert {"word=boeing-747", "shape=Xx-d", "start=boei", "end=7", "-1 outside"} <= {*first}
+    assert {"1 word=flies", "1 shape=x", "1 end=ies", "2 outside"} <= {*first}
+    assert {"-1 word=boeing-747", "-1 shape=Xx-d", "-1 end=747", "-2 outside"} <= {*second}
+    assert crf.word_features([]) == []
+
+
+def test_it_uses_the_words_around_where_the_most_frequent_tag_cannot(files):
+    tagged = crf.TaggedFolder(files)
+    scores = {}
+    for score in crf.scores_of_tags(tagged, crf.baseline_tags(tagged)):
+        scores[score.predictor, score.file, score.metric] = score
+    metrics = ["f1", "precision", "recall", "accuracy"]
+    assert [metric for predictor, file, metric in scores if file == "dev.txt"] == metrics * 2
+    assert scores[crf.CRF, "dev.txt", "f1"].value > 95
+    for file in ["dev.txt", "test.txt"]:
+        ours = scores[crf.CRF, file, "accuracy"]
+        frequent = scores[crf.MOST_FREQUENT_TAG, file, "accuracy"]
+        assert ours.value == 100
+        assert frequent.value < 95
+        assert ours.error < frequent.error
+
+
+def test_a_word_gets_its_most_frequent_tag_and_a_new_word_that_of_all():
+    sentences = [
+        Sentence(["a", "b", "b"], ["X", "Y", "Y"], [1, 2, 3]),
+        Sentence(["b", "a"], ["Z", "X"], [5, 6]),
+        Sentence(["c", "c"], ["X", "X"], [8, 9]),
+    ]
+    assert crf.MostFrequentTags(sentences).tag(["b", "a", "new"]) == ["Y", "X", "X"]
+
+
+def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path, capsys):
+    run_main(crf.main, "--labelled", files, "--dest", tmp_path / "scores.json")
+    assert "CRF, f1 on dev.txt: 100.00 ± 0.00" in capsys.readouterr().out
+    written = json.loads((tmp_path / "scores.json").read_text())
+    tagged = crf.TaggedFolder(files)
+    targets = [sentence.tags for sentence in tagged.files["dev.txt"]]
+    predicted = [[tagged.labels[i] for i in tags] for tags in written["outputs"]["dev.txt"]]
+    expected = compute_tag_scores(tagged.metrics, targets, predicted)
+    of_dev = [score for score in written["scores"] if score["file"] == "dev.txt"]
+    assert {score["metric"]: score["value"] for score in of_dev[:4]} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("split, expected", [
+    ("dev", "the label 'B-NEW' is not one of the training set's, B-X, O; correct it"),
+    ("test", None),  # counts as an error
+])  # fmt: skip
+def test_a_tag_that_training_does_not_have(files, split, expected):
+    with open(files / f"{split}.txt", "a", encoding="utf-8") as stream:
+        stream.write("\npark B-NEW\n")
+    if expected:
+        assert expected in error_of(crf.main, "--labelled", files)
+    else:
+        tagged = crf.TaggedFolder(files)
+        assert tagged.files["test.txt"][-1].tags == ["B-NEW"]
+        assert tagged.labels == ["B-X", "O"]
+
+
+def test_a_test_file_without_tags_is_not_scored(files):
+    sentences = read_tagged(files / "test.txt")
+    text = "\n\n".join("\n".join(sentence.words) for sentence in sentences)
+    (files / "test.txt").write_text(text)
+    assert [*crf.TaggedFolder(files).files] == ["dev.txt"]
+
+
+def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
+    texts = tmp_path / "texts"
+    texts.write_text("the park  and\n\nmr park\n")
+    options = ["--labelled", files, "--texts", texts, "--dest"]
+    run_main(label_texts.main, *options, tmp_path / "tagged")
+    expected = "the\tO\npark\tO\nand\tO\n\n\nmr\tO\npark\tB-X\n\n"
+    assert (tmp_path / "tagged").read_text() == expected
+    for further, problem in [
+        (["--checkpoint", "a.pt", "--data", "data"], "an encoder and a CRF do not vote together"),
+        (["--regression"], "has tags; leave it out"),
+        (["--conllu-column", "xpos"], "is not CoNLL-U"),
+    ]:
+        assert problem in error_of(label_texts.main, *options, tmp_path / "new", *further)
+    assert not (tmp_path / "new").exists()
+    sentences = labelled.sentences(tmp_path / "sentences")
+    fault = error_of(
+        label_texts.main, "--labelled", sentences, *options[2:], tmp_path / "new",
+        "--conllu-column", "xpos",
+    )  # fmt: skip
+    assert "has no tags; leave it out" in fault
