@@ -6,51 +6,36 @@ After an interruption the same command resumes where it stopped. The last line o
 to give to fairseq-train.
 """
 
-import contextlib
-import glob
 import os
-from dataclasses import asdict
 
 import find_plugin  # noqa: F401  finds the plugin
-from maelm_fairseq.base.byte_pairs import TOKENIZER_JSON
 from maelm_fairseq.base.command_line import Parser, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
-from maelm_fairseq.base.provenance import check_same, sha256
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.base.sentence_pieces import SENTENCEPIECE
-from maelm_fairseq.base.utf8 import read_lines
-from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
 from maelm_fairseq.preparation.checks import check
-from maelm_fairseq.preparation.documents import HeldOut, documents_up_to
+from maelm_fairseq.preparation.documents import (
+    HeldOut,
+    check_documents,
+    documents_up_to,
+    needed_documents,
+)
 from maelm_fairseq.preparation.encode import encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_identity
-from maelm_fairseq.preparation.records import (
-    MANIFEST,
-    Manifest,
-    Options,
-    options_with_values,
-    read_manifest,
+from maelm_fairseq.preparation.records import Manifest, Options, claim, options_with_values
+from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES
+from maelm_fairseq.preparation.vocabulary import (
+    VOCAB_SIZES,
+    default_vocab_size,
+    given_vocabulary,
+    trained_vocabulary,
+    write_vocabulary,
 )
-from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES, train
 
 FORMAT = 1
-OUTPUT_ENDINGS = (
-    ".bin",
-    ".idx",
-    ".model",
-    "dict.txt",
-    TOKENIZER_JSON,
-    "train.json",
-    "valid.json",
-    "documents.json",
-)
-# {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for
-# 160 GB.
-VOCAB_SIZES = {0: 8000, 10**8: 16000, 10**9: 32768, 10**11: 64000}
 # The options for training a SentencePiece model.
 TRAINING_OPTIONS = ("vocab_size", "model_type", "lowercase", "sample_lines", "byte_fallback")
 
@@ -158,89 +143,6 @@ def add_options(parser):
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
 
 
-def claim(dest, manifest):
-    """Writes the manifest into `dest`, or compares it with the existing one.
-
-    Raises:
-        UsageError: `dest` contains data from another corpus, with other options, or of unknown
-            origin
-    """
-    path = os.path.join(dest, MANIFEST)
-    names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
-    foreign = sorted(name for name in names if name.endswith(OUTPUT_ENDINGS))
-    # The manifest is looked for after the files: a process that started at the same time may have
-    # written them, but it writes the manifest first.
-    if not os.path.exists(path):
-        if foreign:
-            found = f"{dest} contains {foreign[0]} but no {MANIFEST}"
-            raise UsageError(f"--dest: {found}; expected an empty folder; choose another")
-        with contextlib.suppress(UsageError):  # another process was first: it is compared with that
-            save_json(asdict(manifest), path, new=True)
-    fix = "choose another --dest, or remove this one"
-    check_same(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
-
-
-def given_vocabulary(args):
-    """The tokenizer of --vocabulary with --add-tokens; None if one is to be trained."""
-    if not args.vocabulary:
-        return None
-    tokenizer = read_subwords(args.vocabulary)
-    if not args.add_tokens:
-        return tokenizer
-    words = []
-    for number, line in read_lines(args.add_tokens):
-        if len(line.split()) > 1:
-            raise UsageError(
-                f"{args.add_tokens}: line {number}: found {line.strip()!r}, expected one word"
-            )
-        words += line.split()
-    if not words:
-        raise UsageError(f"{args.add_tokens}: found no words, expected one a line")
-    extended = read_subwords(tokenizer.path, words)
-    new = extended.words_added_to(tokenizer)
-    present = [word for word in dict.fromkeys(words) if word not in new]
-    for what, tokens in {"new tokens": new, "tokens already": present}.items():
-        text = f"{args.add_tokens}: {len(tokens)} {what}"
-        if tokens:
-            text += ": " + ", ".join(tokens[:20])
-        if len(tokens) > 20:
-            text += ", ..."
-        say(text)
-    return extended
-
-
-def trained_vocabulary(args, options):
-    """The tokenizer of the SentencePiece model in --dest, which is trained unless it exists.
-
-    Several processes may do so at once: the same text and options give the same model.
-    """
-    model = os.path.join(args.dest, SENTENCEPIECE)
-    log = os.path.join(args.dest, "sentencepiece.log")
-    if not os.path.exists(model):
-        try:
-            train(args.train, model, log, options)
-        except UsageError:
-            # There are no data yet: without the manifest the corrected command can start afresh.
-            os.remove(os.path.join(args.dest, MANIFEST))
-            raise
-    return read_subwords(model)
-
-
-def write_vocabulary(tokenizer, folder):
-    """Writes vocabulary and dict.txt into a folder unless they exist.
-
-    Returns: the path of the vocabulary
-    """
-    vocabulary = os.path.join(folder, tokenizer.file_name)
-    dictionary = os.path.join(folder, "dict.txt")
-    files = {vocabulary: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}
-    for path, contents in files.items():
-        if not os.path.exists(path):
-            with atomic_write(path, "wb") as stream:
-                stream.write(contents)
-    return vocabulary
-
-
 def count_documents(args, manifest, vocabulary):
     """The number of documents in --train, counted once."""
     path = os.path.join(args.dest, "documents.json")
@@ -248,30 +150,8 @@ def count_documents(args, manifest, vocabulary):
         counts = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
         save_json(counts.documents, path)
     documents = read_json(path, int, "the number of documents in --train")
-    check_documents(args, documents)
+    check_documents(documents, args.shards, args.valid_documents)
     return documents
-
-
-def needed_documents(args):
-    """How many documents --train must have: those that are held out, and one for each shard."""
-    return (args.valid_documents or 0) + args.shards
-
-
-def check_documents(args, documents):
-    """Refuses too few documents in --train for --valid-documents and --shards."""
-    needed = needed_documents(args)
-    if documents >= needed:
-        return
-    if needed == 1:
-        raise UsageError(f"--train {args.train[0]}: found no text; give files with text")
-    if args.valid_documents:
-        name, fix = f"--valid-documents {args.valid_documents}", "hold out fewer"
-    else:
-        name, fix = f"--shards {args.shards}", "use fewer --shards"
-    raise UsageError(
-        f"{name}: found {documents:,} documents in --train, expected {needed:,} or more, as each "
-        f"shard needs one to train on; put a blank line after each document, or {fix}"
-    )
 
 
 def warn_of_repeated_text(args, manifest):
@@ -304,8 +184,7 @@ def make_manifest(args, tokenizer):
             vocabulary_options["add_tokens"] = sha256(args.add_tokens)
     else:
         if not args.vocab_size:
-            size = sum(map(os.path.getsize, args.train))
-            args.vocab_size = max(n for from_size, n in VOCAB_SIZES.items() if from_size <= size)
+            args.vocab_size = default_vocab_size(args.train)
         vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
     options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
     train_files = list(map(file_identity, args.train))
@@ -334,16 +213,17 @@ def main():
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
     # Now, not after hours of work, which show which lines become nothing.
-    check_documents(args, documents_up_to(args.train, needed_documents(args)))
-    if args.valid and not documents_up_to(args.valid):
+    needed = needed_documents(args.shards, args.valid_documents)
+    check_documents(documents_up_to(args.train, needed), args.shards, args.valid_documents)
+    if args.valid and not documents_up_to(args.valid, 1):
         raise UsageError(f"--valid {args.valid[0]}: found no text; give files with text")
-    tokenizer = given_vocabulary(args)
+    tokenizer = given_vocabulary(args.vocabulary, args.add_tokens) if args.vocabulary else None
     manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     if tokenizer is None:
-        tokenizer = trained_vocabulary(args, manifest.options)
+        tokenizer = trained_vocabulary(args.dest, args.train, manifest.options)
     vocabulary = write_vocabulary(tokenizer, args.dest)
     held_out = None
     if args.valid_documents:

@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+from ..base.errors import UsageError
 from ..base.utf8 import read_lines
 
 
@@ -43,6 +44,33 @@ def documents_up_to(paths, limit=None):
             if documents == limit:
                 return documents
     return documents
+
+
+def needed_documents(shards, valid_documents=None):
+    """How many documents of --train are needed: those held out, and one for each shard."""
+    return (valid_documents or 0) + shards
+
+
+def check_documents(documents, shards, valid_documents=None):
+    """Refuses too few documents in --train.
+
+    Args:
+        documents: their number
+        shards, valid_documents: the options of prepare.sh
+    """
+    needed = needed_documents(shards, valid_documents)
+    if documents >= needed:
+        return
+    if needed == 1:
+        raise UsageError("--train: found no text in its files; give files with text")
+    if valid_documents:
+        name, fix = f"--valid-documents {valid_documents}", "hold out fewer"
+    else:
+        name, fix = f"--shards {shards}", "use fewer --shards"
+    raise UsageError(
+        f"{name}: found {documents:,} documents in --train, expected {needed:,} or more, as each "
+        f"shard needs one to train on; put a blank line after each document, or {fix}"
+    )
 
 
 class HeldOut(NamedTuple):

@@ -3,6 +3,8 @@
 A record is written after what it describes.
 """
 
+import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -11,11 +13,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
+from ..base.byte_pairs import TOKENIZER_JSON
 from ..base.errors import UsageError
-from ..base.json_files import read_json
+from ..base.json_files import read_json, save_json
 from ..base.option_fields import option
+from ..base.provenance import check_same
 
 MANIFEST = "prepare.json"
+# Of what else prepare.sh writes into a folder.
+OUTPUT_ENDINGS = (
+    ".bin",
+    ".idx",
+    ".model",
+    "dict.txt",
+    TOKENIZER_JSON,
+    "train.json",
+    "valid.json",
+    "documents.json",
+)
 
 
 @dataclass
@@ -107,6 +122,28 @@ def read_manifest(dest):
     if shards < 1:
         raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")
     return manifest
+
+
+def claim(dest, manifest):
+    """Writes the manifest into a folder, or compares it with the existing one.
+
+    Raises:
+        UsageError: the folder contains data from another corpus, with other options, or of unknown
+            origin
+    """
+    path = os.path.join(dest, MANIFEST)
+    names = glob.glob("*", root_dir=dest) + glob.glob("shard*/*", root_dir=dest)
+    foreign = sorted(name for name in names if name.endswith(OUTPUT_ENDINGS))
+    # The manifest is looked for after the files: a process that started at the same time may have
+    # written them, but it writes the manifest first.
+    if not os.path.exists(path):
+        if foreign:
+            found = f"{dest} contains {foreign[0]} but no {MANIFEST}"
+            raise UsageError(f"--dest: {found}; expected an empty folder; choose another")
+        with contextlib.suppress(UsageError):  # another process was first: it is compared with that
+            save_json(asdict(manifest), path, new=True)
+    fix = "choose another --dest, or remove this one"
+    check_same(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
 
 
 @dataclass
