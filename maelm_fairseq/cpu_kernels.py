@@ -46,7 +46,10 @@ def grouped_attention(query, key_value, groups, dropout=0.0):
             expanded.append(bias.expand(B, H, group.num_queries, group.num_keys))
         return ChunkedAttention.apply(query, key_value, dropout, *expanded)
     attended = []
-    for group, q in zip(groups, query.split([group.num_queries for group in groups], dim=1)):
+    queries = [query]
+    if len(groups) > 1:
+        queries = query.split([group.num_queries for group in groups], dim=1)
+    for group, q in zip(groups, queries):
         k, v = key_value[:, : group.num_keys].unbind(2)
         q, k, v = (x.transpose(1, 2) for x in [q, k, v])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=group.bias, dropout_p=dropout)

@@ -16,7 +16,7 @@ from torch import nn
 
 from .cpu_kernels import Dropout, grouped_attention
 from .precision import matmul_dtype
-from .query_groups import QueryGroup, last_of
+from .query_groups import QueryGroup, last_of, num_queries
 
 # The choices of --relative-position-buckets.
 AUTHORS = "authors"
@@ -128,20 +128,24 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
         self.heads = heads
+        self.head_width = width // heads
         self.dropout = dropout
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
 
     def forward(self, x, groups):
-        """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order."""
+        """(B, T, C) -> (B * Q, C) for the groups of the last Q rows, in their order."""
+        B, T, C = x.shape
+        Q = num_queries(groups)
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        Q = sum(group.num_queries for group in groups)
-        queries = self.query(last(x, Q)).unflatten(-1, (self.heads, -1))
-        key_value = self.key_value(x).unflatten(-1, (2, self.heads, -1))
+        queries = self.query(last(x, Q).flatten(0, 1))
+        key_value = self.key_value(x.flatten(0, 1))
+        queries = queries.view(B, Q, self.heads, self.head_width)
+        key_value = key_value.view(B, T, 2, self.heads, self.head_width)
         dropout = self.dropout if self.training else 0.0
         attended = grouped_attention(queries, key_value, groups, dropout)
-        return self.out(attended.flatten(2))
+        return self.out(attended.reshape(B * Q, C))
 
 
 class TransformerLayer(nn.Module):
@@ -164,12 +168,18 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x, groups):
-        """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order."""
+        """(B, T, C) -> (B, Q, C) for the groups of the last Q rows, in their order.
+
+        In between, the rows of all sequences are one dimension: PyTorch would flatten the input of
+        each linear layer, and a GPU would wait for it.
+        """
+        B, _, C = x.shape
+        Q = num_queries(groups)
         attended = self.attention(x, groups)
-        y = self.attention_norm(last(x, attended.size(1)) + self.dropout(attended))
+        y = self.attention_norm(last(x, Q).flatten(0, 1) + self.dropout(attended))
         expand, contract = self.ffn
         z = contract(F.gelu(expand(y)))
-        return self.ffn_norm(y + self.dropout(z))
+        return self.ffn_norm(y + self.dropout(z)).view(B, Q, C)
 
 
 def last(x, count):

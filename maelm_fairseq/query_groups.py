@@ -25,6 +25,11 @@ class QueryGroup(NamedTuple):
         return QueryGroup(count, self.num_keys, bias)
 
 
+def num_queries(groups):
+    """The rows of all groups."""
+    return sum(group.num_queries for group in groups)
+
+
 def last_of(groups, count):
     """The parts of consecutive groups that make up their last `count` rows.
 
