@@ -6,7 +6,7 @@ from .base.errors import UsageError
 from .base.option_fields import check_ranges, option, setting
 from .base.ranges import UNDER_1
 from .fairseq_api import ChoiceEnum, FairseqDataclass
-from .heads import FIRST_TOKEN, POOLING
+from .heads import FIRST_TOKEN, HEAD_OF_POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5
 
 
@@ -42,7 +42,7 @@ class MaeLmConfig(FairseqDataclass):
     pooler_dropout: float = setting(
         0.1, "dropout of classification heads", minimum=0, maximum=UNDER_1
     )
-    classification_pooling: ChoiceEnum(list(POOLING)) = setting(
+    classification_pooling: ChoiceEnum(list(HEAD_OF_POOLING)) = setting(
         FIRST_TOKEN, "what new classification heads read: `<s>`, or the mean of the other tokens"
     )
     max_positions: int = setting(512, "number of learned positions", minimum=2, maximum=2**24)

@@ -87,10 +87,10 @@ class SpanHead(nn.Linear):
         return super().forward(x)
 
 
-# The choices of --classification-pooling.
+# The choices of --classification-pooling, and the head of each.
 FIRST_TOKEN = "first"
 MEAN_OF_TOKENS = "mean"
-POOLING = {FIRST_TOKEN: SequenceClassificationHead, MEAN_OF_TOKENS: MeanClassificationHead}
+HEAD_OF_POOLING = {FIRST_TOKEN: SequenceClassificationHead, MEAN_OF_TOKENS: MeanClassificationHead}
 
 
 def only_head(heads):
@@ -125,7 +125,9 @@ def build_heads(weights, cfg):
         elif shapes.keys() == {"out_proj.weight", "out_proj.bias"}:
             head = TokenClassificationHead(width, outputs, cfg.pooler_dropout)
         else:
-            head = POOLING[str(cfg.classification_pooling)](width, outputs, cfg.pooler_dropout)
+            head = HEAD_OF_POOLING[str(cfg.classification_pooling)](
+                width, outputs, cfg.pooler_dropout
+            )
         if shapes != shapes_of(head.state_dict()):
             raise UsageError(
                 f"head {name!r} is of a kind that this version does not know: update maelm_fairseq"

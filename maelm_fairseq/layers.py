@@ -26,9 +26,7 @@ BUCKET_SCHEMES = [AUTHORS, T5]
 BIAS_ROW_MULTIPLE = 8  # elements
 
 
-def relative_position_bucket(
-    distance: np.ndarray, num_buckets: int, max_distance: int
-) -> np.ndarray:
+def authors_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance `p_j - p_i`: exact for short ones, then logarithmic.
 
     As in the authors' release, github.com/yumeng5/MAE-LM, but independent of the number of
@@ -42,28 +40,31 @@ def relative_position_bucket(
     """
     half = num_buckets // 2
     exact = half // 2
-    n = np.abs(distance)
-    share = np.log(np.maximum(n, exact) / exact) / math.log((max_distance - 1) / exact)
-    far = exact + np.ceil(share * (half - 1 - exact))
-    m = np.where(n < exact, n, np.minimum(half - 1, far)).astype(np.int64)
-    return np.sign(distance) * m + half - 1
+    size = np.abs(distance)
+    log_share = np.log(np.maximum(size, exact) / exact) / math.log((max_distance - 1) / exact)
+    far = exact + np.ceil(log_share * (half - 1 - exact))
+    offset = np.where(size < exact, size, np.minimum(half - 1, far)).astype(np.int64)
+    return np.sign(distance) * offset + half - 1
 
 
 def t5_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
     """The bucket of each distance in T5 (Raffel et al., 2020) and MPNet.
 
-    The arguments are those of `relative_position_bucket`.
+    The arguments are those of `authors_bucket`.
 
     Returns: int64 in [0, num_buckets), of the same shape: 0 is distance 0, the second half is for
         positive distances
     """
     half = num_buckets // 2
     exact = half // 2
-    n = np.abs(distance)
-    share = np.log(np.maximum(n, exact) / exact) / math.log(max_distance / exact)
-    # The logarithm may be just below a whole number.
-    far = exact + (share * (half - exact) + 1e-9).astype(np.int64)
-    return np.where(n < exact, n, np.minimum(half - 1, far)) + half * (distance > 0)
+    size = np.abs(distance)
+    log_share = np.log(np.maximum(size, exact) / exact) / math.log(max_distance / exact)
+    # The logarithm may be just below an integer.
+    far = exact + (log_share * (half - exact) + 1e-9).astype(np.int64)
+    return np.where(size < exact, size, np.minimum(half - 1, far)) + half * (distance > 0)
+
+
+BUCKET_FUNCTIONS = {AUTHORS: authors_bucket, T5: t5_bucket}
 
 
 class RelativePositionBias(nn.Module):
@@ -85,9 +86,8 @@ class RelativePositionBias(nn.Module):
         self.max_positions = max_positions
         self.scheme = scheme
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
-        function = {AUTHORS: relative_position_bucket, T5: t5_bucket}[scheme]
-        bucket = torch.from_numpy(function(distances, num_buckets, max_distance))
-        self.register_buffer("bucket", bucket, persistent=False)
+        bucket = BUCKET_FUNCTIONS[scheme](distances, num_buckets, max_distance)
+        self.register_buffer("bucket", torch.from_numpy(bucket), persistent=False)
 
     @torch.no_grad()
     def init_local_heads(self):
@@ -99,10 +99,10 @@ class RelativePositionBias(nn.Module):
         num_buckets, heads = self.table.weight.shape
         half = num_buckets // 2
         head = torch.arange(heads // 2)
-        number = torch.arange(num_buckets)
-        offset = number - (half - 1)  # how many buckets to the right of distance 0
+        bucket = torch.arange(num_buckets)
+        offset = bucket - (half - 1)  # how many buckets to the right of distance 0
         if self.scheme == T5:
-            offset = torch.where(number < half, -number, number - half)
+            offset = torch.where(bucket < half, -bucket, bucket - half)
         side = 2 * (head % 2) - 1
         slope = 2.0 ** (1 - head // 2)
         self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
@@ -195,7 +195,7 @@ class Masks(NamedTuple):
 
     embedded: torch.Tensor  # (B, M, C)
     positions: torch.Tensor  # (B, M), -1 for padding
-    layers: int  # how many of the last layers they pass
+    num_layers: int  # how many of the last layers they pass
 
 
 class Transformer(nn.Module):
@@ -204,7 +204,7 @@ class Transformer(nn.Module):
     Settings shared by encoder and decoder come from `config.MaeLmConfig`.
     """
 
-    def __init__(self, cfg, layers, dropout, attention_dropout, relative_bias=True):
+    def __init__(self, cfg, num_layers, dropout, attention_dropout, relative_bias=True):
         super().__init__()
         width = cfg.encoder_embed_dim
         heads = cfg.encoder_attention_heads
@@ -221,7 +221,7 @@ class Transformer(nn.Module):
             )
         ffn_width = cfg.encoder_ffn_embed_dim
         sizes = (width, ffn_width, heads, dropout, attention_dropout, cfg.layer_norm_eps)
-        self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(layers))
+        self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(num_layers))
 
     def forward(self, x, positions, padded: bool, outputs=None, masks=None, all_layers=False):
         """Runs the layers.
@@ -236,13 +236,13 @@ class Transformer(nn.Module):
         Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C); or a list
         """
         dtype = matmul_dtype(x)
-        x = self.embed(x, positions)
+        x = self.add_positions(x, positions)
         groups = [self.query_group(positions, positions, padded, dtype)]
-        entry = len(self.layers) - masks.layers if masks else None
+        entry = None if masks is None else len(self.layers) - masks.num_layers
         hidden_states = []
         for i, layer in enumerate(self.layers):
             if i == entry:
-                x = torch.cat([x, self.embed(masks.embedded, masks.positions)], dim=1)
+                x = torch.cat([x, self.add_positions(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
                 groups.append(self.query_group(masks.positions, keys, padded, dtype))
             if all_layers:
@@ -254,8 +254,8 @@ class Transformer(nn.Module):
             return [*hidden_states, x]
         return x
 
-    def embed(self, x, positions):
-        """(B, T, C) tokens at original positions (B, T) -> (B, T, C), the input of a layer."""
+    def add_positions(self, x, positions):
+        """(B, T, C) rows at original positions (B, T) -> (B, T, C), the input of a layer."""
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
     def query_group(self, query_positions, key_positions, padded, dtype):

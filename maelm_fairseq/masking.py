@@ -67,7 +67,7 @@ class MaskSettings:
 
 
 @lru_cache(maxsize=10_000)
-def rounding_offsets(seed, time, size):
+def rounding_offsets(seed, step, size):
     """Two offsets in [0, 1), which are added to counts before these are rounded down.
 
     They depend on the arguments alone: blocks of equal length have equally many positions selected,
@@ -75,10 +75,10 @@ def rounding_offsets(seed, time, size):
 
     Args:
         seed: of the run
-        time: the epoch; or the update, for masks that fade
+        step: the epoch; or the update, for masks that fade
         size: how many positions or words a block has; 0 for all blocks together
     """
-    return np.random.default_rng([seed, time, HOW_MANY, size]).random(2)
+    return np.random.default_rng([seed, step, HOW_MANY, size]).random(2)
 
 
 class MaskedBlock(NamedTuple):
@@ -96,6 +96,14 @@ class MaskedBlock(NamedTuple):
     masked: np.ndarray
     targets: np.ndarray  # (K,) the original tokens at `predicted_visible`, then at `masked`
 
+    @property
+    def visible_targets(self):
+        return self.targets[: len(self.predicted_visible)]
+
+    @property
+    def masked_targets(self):
+        return self.targets[len(self.predicted_visible) :]
+
 
 class MaskedBatch(NamedTuple):
     """What the model reads. Every row carries its position, so the order of rows is free.
@@ -110,37 +118,6 @@ class MaskedBatch(NamedTuple):
     masked_positions: torch.Tensor  # (B, M) predicted positions that the encoder does not see
     num_predicted: int  # K
     padded: bool = True  # False if the batch is known to have no padding
-
-    @classmethod
-    def of(cls, blocks, pad):
-        """A batch of `MaskedBlock`, and the targets at its predicted rows.
-
-        Args:
-            blocks: of `MaskedBlock`
-            pad: the token at padding
-        Returns: (MaskedBatch, int64 tensor (B, K))
-        """
-
-        def merge(value, *groups):
-            merged = []
-            for group in groups:
-                rows = [torch.from_numpy(row) for row in group]
-                merged.append(pad_sequence(rows, batch_first=True, padding_value=value))
-            return torch.cat(merged, dim=1)
-
-        context_tokens = [block.context_tokens for block in blocks]
-        visible_tokens = [block.predicted_visible_tokens for block in blocks]
-        tokens = merge(pad, context_tokens, visible_tokens)
-        context = [block.context for block in blocks]
-        visible = [block.predicted_visible for block in blocks]
-        positions = merge(NO_POSITION, context, visible)
-        masked = merge(NO_POSITION, [block.masked for block in blocks])
-        visible_targets = [block.targets[: len(block.predicted_visible)] for block in blocks]
-        masked_targets = [block.targets[len(block.predicted_visible) :] for block in blocks]
-        target = merge(pad, visible_targets, masked_targets)
-        rows = sum(len(block.context) + len(block.targets) for block in blocks)
-        padded = tokens.numel() + masked.numel() > rows
-        return cls(tokens, positions, masked, target.size(1), padded), target
 
     def with_visible_masks(self, target, share, offset, mask_id, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
@@ -191,6 +168,32 @@ class MaskedBatch(NamedTuple):
         return counts, count, count
 
 
+def collate(blocks, pad):
+    """The batch of some blocks, and the targets at its predicted rows.
+
+    Args:
+        blocks: list of `MaskedBlock`
+        pad: the token at padding
+    Returns: (MaskedBatch, int64 tensor (B, K))
+    """
+
+    def padded_columns(name, padding):
+        rows = [torch.from_numpy(getattr(block, name)) for block in blocks]
+        return pad_sequence(rows, batch_first=True, padding_value=padding)
+
+    def columns(names, padding):
+        return torch.cat([padded_columns(name, padding) for name in names], dim=1)
+
+    tokens = columns(["context_tokens", "predicted_visible_tokens"], pad)
+    positions = columns(["context", "predicted_visible"], NO_POSITION)
+    masked_positions = padded_columns("masked", NO_POSITION)
+    target = columns(["visible_targets", "masked_targets"], pad)
+    rows = sum(len(block.context) + len(block.targets) for block in blocks)
+    has_padding = tokens.numel() + masked_positions.numel() > rows
+    batch = MaskedBatch(tokens, positions, masked_positions, target.size(1), has_padding)
+    return batch, target
+
+
 class Masking:
     """Draws the masks of a block from (seed, epoch, index) alone, with `MaskSettings`.
 
@@ -206,9 +209,8 @@ class Masking:
         masks = settings.encoder_mask_fraction * (1 - end_of_random)
         self.cumulative_shares = end_of_unchanged, end_of_random, end_of_random + masks
         self.mask_id = dictionary.index(MASK)
-        self.random_candidates = range(
-            dictionary.nspecial, len(dictionary)
-        )  # `<mask>` is among them
+        # `<mask>` is among them.
+        self.random_candidates = range(dictionary.nspecial, len(dictionary))
         self.word_starts = dictionary_word_starts(dictionary) if settings.mask_whole_words else None
         self.seed = seed
 
@@ -226,23 +228,17 @@ class Masking:
         offset_of_selected, offset_of_visible = rounding_offsets(self.seed, epoch, candidates)
         count = min(candidates, int(self.mask_prob * candidates + offset_of_selected))
         selected = self._select(rng, candidates, count, words)
-        K = len(selected)
-        ends = [min(K, int(share * K + offset_of_visible)) for share in self.cumulative_shares]
-        end_of_unchanged, end_of_random, end_of_visible = ends
-        visible_tokens = tokens[selected[:end_of_visible]]
-        if end_of_random > end_of_unchanged:
-            random_tokens = self._random_tokens(rng, end_of_random - end_of_unchanged)
-            visible_tokens[end_of_unchanged:end_of_random] = random_tokens
-        visible_tokens[end_of_random:] = self.mask_id
+        visible_tokens = self._visible_tokens(rng, tokens[selected], offset_of_visible)
+        num_visible = len(visible_tokens)
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
         context = np.flatnonzero(is_context)
         return MaskedBlock(
             context=context,
             context_tokens=tokens[context],
-            predicted_visible=selected[:end_of_visible],
+            predicted_visible=selected[:num_visible],
             predicted_visible_tokens=visible_tokens,
-            masked=selected[end_of_visible:],
+            masked=selected[num_visible:],
             targets=tokens[selected],
         )
 
@@ -260,6 +256,24 @@ class Masking:
             is_chosen[chosen] = True
             chosen = rng.permutation(np.flatnonzero(is_chosen[words]))
         return chosen + 1  # <s> is at 0
+
+    def _visible_tokens(self, rng, selected_tokens, offset):
+        """What the encoder sees at the first selected positions, of which there may be none.
+
+        Args:
+            selected_tokens: (K,)
+            offset: of `rounding_offsets`
+        Returns: int64 (visible,): unchanged tokens, then random ones, then [MASK]
+        """
+        K = len(selected_tokens)
+        ends = [min(K, int(share * K + offset)) for share in self.cumulative_shares]
+        end_of_unchanged, end_of_random, end_of_visible = ends
+        visible_tokens = selected_tokens[:end_of_visible].copy()
+        if end_of_random > end_of_unchanged:
+            random_tokens = self._random_tokens(rng, end_of_random - end_of_unchanged)
+            visible_tokens[end_of_unchanged:end_of_random] = random_tokens
+        visible_tokens[end_of_random:] = self.mask_id
+        return visible_tokens
 
     def _word_of_each(self, tokens):
         """The index of the word that each token after `<s>` belongs to: int64 (T - 1,)."""

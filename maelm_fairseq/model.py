@@ -14,7 +14,7 @@ from torch import nn
 from .base.errors import UsageError
 from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
 from .fairseq_api import BaseFairseqModel, init_bert_params, register_model
-from .heads import POOLING, LMHead
+from .heads import HEAD_OF_POOLING, LMHead
 from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
 from .masking import NO_POSITION
 from .state_dicts import fit_parts
@@ -30,14 +30,14 @@ class MaeLmModel(BaseFairseqModel):
 
     With the same weights and masks, loss and gradients agree with the authors' release,
     github.com/yumeng5/MAE-LM. The dictionary has `<mask>`. Decoder and language-model head are
-    built only for a task that needs them, which pretraining does.
+    built only if `needs_lm_head`, which pretraining does.
     """
 
-    def __init__(self, cfg, dictionary, needs_decoder: bool):
+    def __init__(self, cfg, dictionary, needs_lm_head: bool):
         super().__init__()
         self.cfg = cfg
         self.args = cfg  # sentence_prediction of fairseq 0.12.2 asks for it
-        self.shared_layers = cfg.decoder_layers if cfg.share_decoder_layers else 0
+        self.num_shared_layers = cfg.decoder_layers if cfg.share_decoder_layers else 0
         self.pad = dictionary.pad()
         self.mask_id = dictionary.index(MASK)
         N, C = len(dictionary), cfg.encoder_embed_dim
@@ -47,7 +47,7 @@ class MaeLmModel(BaseFairseqModel):
             self.encoder = Transformer(cfg, cfg.encoder_layers, cfg.dropout, cfg.attention_dropout)
             self.decoder = None
             self.lm_head = None
-            if needs_decoder:
+            if needs_lm_head:
                 if cfg.decoder_layers and not cfg.share_decoder_layers:
                     dropout = cfg.decoder_dropout
                     relative_bias = cfg.decoder_relative_bias
@@ -78,12 +78,12 @@ class MaeLmModel(BaseFairseqModel):
     def build_model(cls, cfg, task):
         """Builds the model for a task.
 
-        If the task has `needs_decoder = True`, it has the language-model head of pretraining, and a
-        decoder of its own if the options say so; otherwise, it is the encoder.
+        If the task has `needs_lm_head = True`, the model has the language-model head of
+        pretraining, and a decoder of its own if the options say so; otherwise, it is the encoder.
         """
         check_sizes(cfg)
-        needs_decoder = getattr(task, "needs_decoder", False)
-        if needs_decoder:
+        needs_lm_head = getattr(task, "needs_lm_head", False)
+        if needs_lm_head:
             check_task(cfg, task)
         number = fingerprint(task.source_dictionary)
         # A task that was loaded from a checkpoint has the checkpoint's fingerprint.
@@ -93,7 +93,7 @@ class MaeLmModel(BaseFairseqModel):
                 "use the data that it was trained with"
             )
         task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
-        return cls(cfg, task.source_dictionary, needs_decoder)
+        return cls(cfg, task.source_dictionary, needs_lm_head)
 
     def train(self, mode=True):
         """Like nn.Module.train, but returns at once if all modules are in this mode already.
@@ -126,7 +126,7 @@ class MaeLmModel(BaseFairseqModel):
         padded=True,
         features_only=False,
         classification_head_name=None,
-        **unused,
+        src_lengths=None,
     ):
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
@@ -135,6 +135,7 @@ class MaeLmModel(BaseFairseqModel):
                 `masking.MaskedBatch`; None for positions 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
+            src_lengths: not used; fairseq's own tasks pass it
         Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
         if features_only or classification_head_name is not None:
@@ -145,11 +146,11 @@ class MaeLmModel(BaseFairseqModel):
             return head(encoded, padding=src_tokens.eq(self.pad)), None
         if self.lm_head is None:
             raise UsageError(
-                "this model was built without a decoder: a task that pretrains sets "
-                "needs_decoder = True; others pass features_only=True or classification_head_name"
+                "this model was built without a language-model head: a task that pretrains sets "
+                "needs_lm_head = True; others pass features_only=True or classification_head_name"
             )
         if self.decoder is None:
-            decoded = self.forward_without_decoder(
+            decoded = self.forward_encoder_with_masks(
                 src_tokens, positions, masked_positions, num_predicted, padded
             )
         else:
@@ -187,15 +188,15 @@ class MaeLmModel(BaseFairseqModel):
         positions = torch.cat([positions, masked_positions], dim=1)
         return self.decoder(x, positions, padded, outputs=num_predicted)
 
-    def forward_without_decoder(
+    def forward_encoder_with_masks(
         self, tokens, positions, masked_positions, num_predicted=None, padded=True, all_layers=False
     ):
-        """Predicts by the encoder itself, without a decoder of its own.
+        """Predicts by the encoder itself, of a model without a decoder of its own.
 
         With shared decoder layers, [MASK] enters before the encoder's last layers, and no other row
-        attends to it; an MLM has no such layers. The visible rows are computed as in
-        `forward_encoder`, whatever is masked. The rows have the same order as in `forward_decoder`,
-        and here, too, the last layer computes only the predicted ones.
+        attends to it. In an MLM, no masks enter: the tokens have them all. The visible rows are
+        computed as in `forward_encoder`, whatever is masked. The rows have the same order as in
+        `forward_decoder`, and here, too, the last layer computes only the predicted ones.
 
         Args:
             tokens, positions: (B, V)
@@ -205,11 +206,11 @@ class MaeLmModel(BaseFairseqModel):
         Returns: (B, K, C), or (B, V + M, C); with `all_layers` a list, of which the later layers
             have the masks
         """
-        if masked_positions.size(1) and not self.shared_layers:
+        if masked_positions.size(1) and not self.num_shared_layers:
             raise UsageError(
                 "--decoder-layers 0, but the encoder does not see all positions: it needs a decoder"
             )
-        masks = Masks(self.embed_masks(masked_positions), masked_positions, self.shared_layers)
+        masks = Masks(self.embed_masks(masked_positions), masked_positions, self.num_shared_layers)
         x = self.embed_tokens(tokens)
         return self.encoder(x, positions, padded, num_predicted, masks, all_layers)
 
@@ -220,9 +221,9 @@ class MaeLmModel(BaseFairseqModel):
     def max_positions(self):
         return self.cfg.max_positions
 
-    def register_classification_head(self, name, num_classes=None, **unused):
+    def register_classification_head(self, name, num_classes):
         """Adds a head on `<s>` or the mean; fairseq's `sentence_prediction` calls it."""
-        head_class = POOLING[str(self.cfg.classification_pooling)]
+        head_class = HEAD_OF_POOLING[str(self.cfg.classification_pooling)]
         head = head_class(self.cfg.encoder_embed_dim, num_classes, self.cfg.pooler_dropout)
         self.register_head(name, head)
 

@@ -34,6 +34,12 @@ from .vocabulary import checked_dictionary, load_dictionary
 logger = logging.getLogger(__name__)
 
 MAX_COUNTED_TOKENS = 20_000_000  # tokens of the training text that are counted
+MAX_VALID_TOKENS = 1_000_000  # of the validation text
+UNFINISHED_SCHEDULES = {  # what follows if training ends before these options say
+    "--encoder-mask-fade-updates": "the encoder still sees some masks when training ends",
+    "--warmup-updates": "the learning rate never reaches --lr",
+    "--total-num-update": "the learning rate has not come down by then",
+}
 # Standard deviation of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, this value gave the
 # lowest loss.
 EMBEDDING_STD = 0.06
@@ -83,7 +89,7 @@ class MaeLmTask(MaeLmBaseTask):
     Its `cfg` is a `MaeLmTaskConfig`.
     """
 
-    needs_decoder = True  # the model builds its decoder for tasks that say so
+    needs_lm_head = True  # the model builds its decoder for tasks that say so
 
     def __init__(self, cfg):
         check_compilation(cfg)
@@ -172,30 +178,21 @@ class MaeLmTask(MaeLmBaseTask):
         """Warns of schedules that last longer than training."""
         last = cfg.optimization.max_update
         schedule = as_dict(cfg.lr_scheduler)
-        if 0 < last < self.cfg.encoder_mask_fade_updates:
-            logger.warning(
-                "training ends before --encoder-mask-fade-updates: "
-                "the encoder still sees some masks when training ends"
-            )
-        if 0 < last < schedule.get("warmup_updates", 0):
-            logger.warning(
-                "training ends before --warmup-updates: the learning rate never reaches --lr"
-            )
-        if 0 < last < schedule.get("total_num_update", 0):
-            logger.warning(
-                "training ends before --total-num-update: "
-                "the learning rate has not come down by then"
-            )
+        ends = {
+            "--encoder-mask-fade-updates": self.cfg.encoder_mask_fade_updates,
+            "--warmup-updates": schedule.get("warmup_updates", 0),
+            "--total-num-update": schedule.get("total_num_update", 0),
+        }
+        for name, end in ends.items():
+            if 0 < last < end:
+                logger.warning(f"training ends before {name}: {UNFINISHED_SCHEDULES[name]}")
 
     def _measure_frequencies(self, train, valid):
-        """Logs the cross-entropy of validation data under the token frequencies of training data.
+        """Logs the loss of validation data under the token frequencies of training data.
 
-        Each token is counted once more than it occurs in training; of long texts, a part is read.
+        Of long texts, a part is read.
         """
-        train_counts = train.counts(MAX_COUNTED_TOKENS) + 1
-        valid_counts = valid.counts(1_000_000)
-        token_bits = np.log2(train_counts.sum() / train_counts)
-        bits = float(valid_counts @ token_bits / valid_counts.sum())
+        bits = unigram_bits(train.counts(MAX_COUNTED_TOKENS), valid.counts(MAX_VALID_TOKENS))
         self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
         logger.info(
             f"unigram_bits {bits:.3f}: "
@@ -212,28 +209,41 @@ class MaeLmTask(MaeLmBaseTask):
         also visits each module, to put it into train mode, which its Trainer has done already, and
         to tell it the update.
         """
-        loss, sample_size, logged = criterion(model, self.faded(sample, update_num))
+        loss, sample_size, logged = criterion(model, self.with_visible_masks(sample, update_num))
         if ignore_grad:
             loss *= 0
         optimizer.backward(loss)
         return loss, sample_size, logged
 
-    def faded(self, sample, update_num):
-        """A batch as the encoder sees it at an update.
+    def with_visible_masks(self, sample, update_num):
+        """A batch with the masks that the encoder still sees at an update, while masks fade.
 
         This is not done where batches are made, because loader workers do not know the number of
         the update.
         """
-        share = 1 - update_num / self.fade_updates if self.fade_updates else 0
-        if share <= 0:
+        if update_num >= self.fade_updates:
             return sample
-        offset, _ = rounding_offsets(self.cfg.seed, time=update_num, size=0)
+        share = 1 - update_num / self.fade_updates
+        offset, _ = rounding_offsets(self.cfg.seed, step=update_num, size=0)
         mask_id, pad = self.masking.mask_id, self.dictionary.pad()
         inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
             sample["target"], share, offset, mask_id, pad
         )
         nvisible = inputs.positions.ne(NO_POSITION).sum()
         return {**sample, "net_input": inputs._asdict(), "target": target, "nvisible": nvisible}
+
+
+def unigram_bits(train_counts, valid_counts):
+    """The cross-entropy, in bits per token, of a text under the token frequencies of another.
+
+    Each token is counted once more than it occurs in training.
+
+    Args:
+        train_counts, valid_counts: (vocabulary,), how often each token occurs
+    """
+    smoothed_counts = train_counts + 1
+    token_bits = np.log2(smoothed_counts.sum() / smoothed_counts)
+    return float(valid_counts @ token_bits / valid_counts.sum())
 
 
 def shared_dictionary(folders):

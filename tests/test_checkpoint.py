@@ -24,7 +24,7 @@ def state_of(**sizes):
     """What fairseq would save of a new model, as far as this package reads it."""
     torch.manual_seed(1)
     cfg = MaeLmConfig(**{**ONE_LAYER, **sizes})
-    model = MaeLmModel(cfg, DICTIONARY, needs_decoder=True)
+    model = MaeLmModel(cfg, DICTIONARY, needs_lm_head=True)
     model.register_classification_head("topic", num_classes=3)
     model.register_head("answers", SpanHead(cfg.encoder_embed_dim))
     task = {"encoder_mask_fraction": 0.0, "effective_rank_tokens": 0}
@@ -100,7 +100,7 @@ def test_fine_tuning_takes_the_encoder_and_the_heads_that_fit(caplog):
     weights = state_of()["model"]
     weights["detection_head.weight"] = torch.ones(2)
     torch.manual_seed(2)
-    encoder = MaeLmModel(MaeLmConfig(**ONE_LAYER), DICTIONARY, needs_decoder=False)
+    encoder = MaeLmModel(MaeLmConfig(**ONE_LAYER), DICTIONARY, needs_lm_head=False)
     encoder.register_classification_head("topic", num_classes=3)
     encoder.register_classification_head("new", num_classes=4)
     # This head has 3 outputs, and that of the checkpoint has 2.
@@ -125,7 +125,7 @@ def test_shared_decoder_layers_are_those_of_the_encoder(tmp_path, caplog):
     assert shared.decoder is None
     assert shared.lm_head is not None
     assert shared.state_dict().keys() == state["model"].keys()
-    encoder = MaeLmModel(shared.cfg, DICTIONARY, needs_decoder=False)
+    encoder = MaeLmModel(shared.cfg, DICTIONARY, needs_lm_head=False)
     encoder.load_state_dict(dict(state["model"]), strict=True)
     assert "lm_head of the checkpoint is not used" in caplog.text
     shared.load_state_dict(state_of(decoder_layers=0)["model"], strict=True)

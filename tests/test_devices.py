@@ -98,7 +98,7 @@ def test_a_step_of_pretraining_stays_on_the_device(tmp_path, case):
 def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
     task = task_loading.make_task(name, data=str(prepared), labelled="")
     task.state.merge_state_dict({"labels": ["a", "b", "c"]})
-    model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, needs_decoder=False)
+    model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, needs_lm_head=False)
     task.add_head(model)
     model.to("meta", torch.half if half else torch.float32)
     tokens = torch.tensor([[0, 5, 2, 2, 7, 2], [0, 5, 2, 2, 2, 1]])

@@ -39,7 +39,7 @@ from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import task_class_of
-from maelm_fairseq.heads import POOLING
+from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.runs import finetune_results, jobs
 from maelm_fairseq.runs.finetune_options import combinations
 from stoppable_runs import STOPPED, finish, start
@@ -368,7 +368,9 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
     examples = read_sentences(files / "STS-B" / "test.tsv", is_test=True).examples
     values = np.clip([model.predict(*example.texts) for example in examples], 0, 5)
-    assert {type(head) for head in model.model.classification_heads.values()} == {POOLING["mean"]}
+    assert {type(head) for head in model.model.classification_heads.values()} == {
+        HEAD_OF_POOLING["mean"]
+    }
     assert submitted(save, "STS-B") == [[str(i), f"{value:.3f}"] for i, value in enumerate(values)]
     rows = table(save)
     ours = [row for row in rows if row["start"] == str(pretrained[1])]

@@ -12,7 +12,7 @@ from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import hub
 from maelm_fairseq.inference import encoding, mask_prediction
-from maelm_fairseq.masking import MaskedBatch, MaskedBlock
+from maelm_fairseq.masking import MaskedBlock, collate
 from vocabularies import vocabulary
 
 POSITIONS = 32
@@ -152,7 +152,7 @@ def in_pretraining(model, tokens, masked, masks_in_encoder):
     else:
         shown = (nothing, nothing, masked)
     block = MaskedBlock(context, tokens[context], *shown, tokens[masked])
-    batch, targets = MaskedBatch.of([block], model.dictionary.pad())
+    batch, targets = collate([block], model.dictionary.pad())
     assert targets[0].tolist() == tokens[masked].tolist()
     with torch.no_grad():
         return model.model(**batch._asdict())[0]

@@ -9,7 +9,7 @@ from maelm_fairseq.layers import (
     AUTHORS,
     T5,
     RelativePositionBias,
-    relative_position_bucket,
+    authors_bucket,
     t5_bucket,
 )
 
@@ -20,10 +20,10 @@ from maelm_fairseq.layers import (
 def test_relative_position_bucket(num_buckets, max_distance):
     distances = np.arange(-600, 601)
     sizes = (num_buckets, max_distance)
-    buckets = relative_position_bucket(distances, *sizes)
+    buckets = authors_bucket(distances, *sizes)
     expected = [naive.relative_position_bucket(int(r), *sizes) for r in distances]
     assert buckets.tolist() == expected
-    assert relative_position_bucket(distances.reshape(1, -1), *sizes).shape == (1, 1201)
+    assert authors_bucket(distances.reshape(1, -1), *sizes).shape == (1, 1201)
 
 
 def test_t5_buckets():

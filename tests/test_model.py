@@ -107,7 +107,7 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 def test_agrees_while_masks_fade(tmp_path, options, update, lengths):
     setting = Setting(tmp_path, lengths, mask_prob=0.6, encoder_mask_fade_updates=10, **options)
     masked = setting.inputs["masked_positions"].ge(0).sum(1)
-    setting.batch = setting.task.faded(setting.batch, update)
+    setting.batch = setting.task.with_visible_masks(setting.batch, update)
     setting.inputs = setting.batch["net_input"]
     seen = masked - setting.inputs["masked_positions"].ge(0).sum(1)
     assert ((seen - masked * (1 - update / 10)).abs() < 1).all()
@@ -338,7 +338,7 @@ def test_what_is_masked_elsewhere_changes_no_visible_row(tmp_path, layers, num_b
     real = positions >= 0
 
     def visible(masked):
-        hidden = model.forward_without_decoder(tokens, positions, masked, all_layers=True)
+        hidden = model.forward_encoder_with_masks(tokens, positions, masked, all_layers=True)
         masked_rows = [x.size(1) - V for x in hidden]
         assert masked_rows == [0] * (3 - layers) + [masked.size(1)] * (layers + 1)
         return [x[:, :V][real] for x in hidden]

@@ -74,7 +74,7 @@ def test_sizes_that_do_not_fit_each_other(sizes, message):
 def checkpoint(**sizes):
     """The configuration of a checkpoint, according to its weights and options, and the weights."""
     cfg = MaeLmConfig(**{**ONE_LAYER, **sizes})
-    weights = MaeLmModel(cfg, DICTIONARY, needs_decoder=True).state_dict()
+    weights = MaeLmModel(cfg, DICTIONARY, needs_lm_head=True).state_dict()
     return model_configuration(weights, vars(cfg), "model.pt"), weights
 
 
@@ -156,14 +156,14 @@ def another(**attributes):
 
 
 def test_a_task_of_ones_own_gets_the_decoder_that_it_asks_for():
-    model = MaeLmModel.build_model(MaeLmConfig(**ONE_LAYER), another(needs_decoder=True))
+    model = MaeLmModel.build_model(MaeLmConfig(**ONE_LAYER), another(needs_lm_head=True))
     tokens = torch.tensor([[0, 4]])
     positions = torch.tensor([[0, 2]])
     masked = torch.tensor([[1]])
     assert model(tokens, positions, masked, num_predicted=1).shape == (1, 1, len(DICTIONARY))
     cfg = MaeLmConfig(**ONE_LAYER, max_positions=7)
     with pytest.raises(ValueError, match="--tokens-per-sample 8, but the model has 7 positions"):
-        MaeLmModel.build_model(cfg, another(needs_decoder=True))
+        MaeLmModel.build_model(cfg, another(needs_lm_head=True))
 
 
 def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
@@ -173,7 +173,7 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
     tokens = torch.tensor([[0, 4]])
     positions = torch.tensor([[0, 2]])
     masked = torch.tensor([[1]])
-    message = "built without a decoder: a task that pretrains sets needs_decoder = True"
+    message = "built without a language-model head: a task that pretrains sets needs_lm_head = True"
     with pytest.raises(ValueError, match=message):
         model(tokens, positions, masked, num_predicted=1)
     # fairseq's masked_lm calls a model like this.
@@ -184,7 +184,7 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
 
 def test_without_decoder_layers_masked_positions_are_an_error():
     cfg = MaeLmConfig(**{**ONE_LAYER, "decoder_layers": 0})
-    model = MaeLmModel.build_model(cfg, another(needs_decoder=True))
+    model = MaeLmModel.build_model(cfg, another(needs_lm_head=True))
     tokens = torch.tensor([[0, 4, 6]])
     positions = torch.tensor([[0, 2, 1]])
     visible, masked = positions[:, :2], positions[:, 2:]

@@ -29,10 +29,10 @@ class Detection(MaeLmModel):
     In training, some real tokens are replaced by others from the batch.
     """
 
-    def __init__(self, cfg, dictionary, needs_decoder):
-        super().__init__(cfg, dictionary, needs_decoder)
+    def __init__(self, cfg, dictionary, needs_lm_head):
+        super().__init__(cfg, dictionary, needs_lm_head)
         self.bos = dictionary.bos()
-        if needs_decoder:
+        if needs_lm_head:
             self.detection_head = nn.Linear(cfg.encoder_embed_dim, 1)
 
     def replace(self, tokens):
@@ -74,7 +74,7 @@ class Detection(MaeLmModel):
             shown, replaced = self.replace(src_tokens[:, :context])
             src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
         if self.decoder is None:
-            rows = self.forward_without_decoder(
+            rows = self.forward_encoder_with_masks(
                 src_tokens, positions, masked_positions, None, padded
             )
             predicted = rows[:, rows.size(1) - num_predicted :]

@@ -175,14 +175,14 @@ def encode_with_mask(model, tokens, masked, padding):
         masked, padding: bool (B, T)
     Returns: list of D tensors (B, T, C), zero where there is no [MASK] yet
     """
-    if not model.shared_layers:
+    if not model.num_shared_layers:
         inputs = tokens.masked_fill(masked, model.mask_id)
         return model.forward_encoder(inputs, padded=bool(padding.any()), all_layers=True)
     T = tokens.size(1)
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)
     visible = positions.masked_fill(masked | padding, NO_POSITION)
     predicted = positions.masked_fill(~masked, NO_POSITION)
-    hidden = model.forward_without_decoder(tokens, visible, predicted, all_layers=True)
+    hidden = model.forward_encoder_with_masks(tokens, visible, predicted, all_layers=True)
     # Each layer has the T real tokens, then perhaps T places for [MASK].
     hidden = [F.pad(x, (0, 0, 0, 2 * T - x.size(1))) for x in hidden]
     return [torch.where(masked[:, :, None], x[:, T:], x[:, :T]) for x in hidden]

@@ -118,7 +118,7 @@ def build_model(state, dictionary, checkpoint_file):
     try:
         check_sizes(cfg)
         with torch.device("meta"):  # takes no memory until it is known that the weights fit
-            model = MaeLmModel(cfg, dictionary, needs_decoder=has_lm_head(weights))
+            model = MaeLmModel(cfg, dictionary, needs_lm_head=has_lm_head(weights))
             model.classification_heads.update(build_heads(weights, cfg))
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None

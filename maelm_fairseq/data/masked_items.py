@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 
 from ..base.errors import UsageError
-from ..masking import MaskedBatch
+from ..masking import collate
 from .batching import Batches, EveryItemDataset, batch_ends
 from .picklable_batch import Batch
 
@@ -31,9 +31,9 @@ class MaskedBlockDataset(EveryItemDataset):
 
     def tokens(self, index) -> np.ndarray:
         """The block before masking, `<s>` first: int64 (T,)."""
-        number = int(np.searchsorted(self._first, index, side="right")) - 1
-        part = self.parts[number]
-        block = part[index - self._first[number]]
+        part_index = int(np.searchsorted(self._first, index, side="right")) - 1
+        part = self.parts[part_index]
+        block = part[index - self._first[part_index]]
         highest = block.max()
         mask = self.masking.mask_id
         if highest >= mask and (highest >= len(self.dictionary) or mask in block):
@@ -78,7 +78,7 @@ class MaskedBlockDataset(EveryItemDataset):
         if not samples:
             return {}
         indices, blocks = zip(*samples)
-        inputs, target = MaskedBatch.of(blocks, self.dictionary.pad())
+        inputs, target = collate(blocks, self.dictionary.pad())
         nvisible = sum(len(block.context) + len(block.predicted_visible) for block in blocks)
         return Batch(
             id=np.array(indices),  # not a tensor, which would travel to the device

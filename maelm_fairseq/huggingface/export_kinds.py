@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Dict, Tuple
 
 from ..base.errors import UsageError
-from ..heads import POOLING, SpanHead, TokenClassificationHead
+from ..heads import HEAD_OF_POOLING, SpanHead, TokenClassificationHead
 from . import head_outputs
 
 
@@ -78,7 +78,7 @@ SEQUENCE_CLASSIFICATION = ExportKind(
     usage="logits = model(**inputs).logits  # (1, labels)",
     usage_of_labels="\nlabel = model.config.id2label[int(logits.argmax())]",
     limits=FINE_TUNED_LIMITS,
-    head_classes=tuple(POOLING.values()),
+    head_classes=tuple(HEAD_OF_POOLING.values()),
     head_modules={
         "classification_heads.{}.dense": "classifier.dense",
         "classification_heads.{}.out_proj": "classifier.out_proj",

@@ -156,7 +156,7 @@ def build_checkpoint(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**64)
-        model = MaeLmModel(cfg, dictionary, needs_decoder=True)
+        model = MaeLmModel(cfg, dictionary, needs_lm_head=True)
     model.load_state_dict({**model.state_dict(), **source.weights})
     task = {
         "_name": "mae_lm",
