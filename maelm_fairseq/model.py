@@ -127,6 +127,7 @@ class MaeLmModel(BaseFairseqModel):
         features_only=False,
         classification_head_name=None,
         src_lengths=None,
+        masked_tokens=None,
     ):
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
@@ -135,7 +136,7 @@ class MaeLmModel(BaseFairseqModel):
                 `masking.MaskedBatch`; None for positions 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
-            src_lengths: not used; fairseq's own tasks pass it
+            src_lengths, masked_tokens: not used; fairseq's own tasks and criterions pass them
         Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
         if features_only or classification_head_name is not None:

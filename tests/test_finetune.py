@@ -519,7 +519,7 @@ def test_defaults():
     assert own.epochs == 12
     assert settings(name="MNLI", width=256)[0].epochs == 5
     assert settings("mae_lm_tokens", "RTE")[0].epochs == 5
-    assert settings("mae_lm_tokens", "RTE", width=256)[0].epochs == 5
+    assert settings("mae_lm_tokens", "RTE", width=256)[0].epochs == 12
 
 
 def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, arguments, tmp_path):

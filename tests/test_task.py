@@ -177,7 +177,7 @@ def test_a_decoder_that_was_not_asked_for_is_never_silently_missing():
     with pytest.raises(ValueError, match=message):
         model(tokens, positions, masked, num_predicted=1)
     # fairseq's masked_lm calls a model like this.
-    refuses("built without a decoder", model, tokens, masked_tokens=tokens == 4)
+    refuses("built without a language-model head", model, tokens, masked_tokens=tokens == 4)
     features, _ = model(tokens, features_only=True)
     assert features.shape == (1, 2, 16)
 

@@ -34,10 +34,11 @@ class Defaults:
     layer_decay: Optional[float] = None  # --lr-layer-decay; None for one rate
 
 
-# Encoders of less than BASE_WIDTH know less at first: on sentences, they learn for longer, and at a
-# higher rate. In trials without a record, on a part of the training examples, 5e-4 was the best of
-# four rates for a width of 256, a task of 50 classes improved for about ten epochs, and 20 were no
-# better than 12. Lower rates for lower layers are better than one rate (experiments/TUNING.md).
+# Encoders of less than BASE_WIDTH know less at first: on sentences and tags, they learn for longer,
+# and at a higher rate. In trials without a record, on a part of the training examples, 5e-4 was the
+# best of four rates for a width of 256, a task of 50 classes improved for about ten epochs, and 20
+# were no better than 12. Lower rates for lower layers are better than one rate
+# (experiments/TUNING.md; for tags, experiments/SMALL.md).
 BASE_WIDTH = 768
 LARGE_WIDTH = 1024
 HIGHEST_FACTOR = 25  # of learning rates

@@ -10,7 +10,7 @@ from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from ..metrics import compute_tag_scores, flat, metrics_of_tags, report_of_tags
-from .hyperparameters import Hyperparameters, defaults
+from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults, small_encoder_defaults
 from .labelled_criterion import LabelledCriterion
 from .labelled_dataset import IGNORE_INDEX, LabelledDataset
 from .labelled_files import is_test_split
@@ -63,7 +63,10 @@ class TaggingTask(LabelledTask):
     @classmethod
     def defaults(cls, name, width):
         """BERT's settings, apart from the epochs; as for `LabelledTask.defaults`."""
-        return defaults(Hyperparameters(32, 3e-5, 1 / 10, 5), [2, 3, 5, 10], width)
+        hyperparameters = Hyperparameters(32, 3e-5, 1 / 10, 5)
+        if width < BASE_WIDTH:
+            return small_encoder_defaults(hyperparameters, width)
+        return defaults(hyperparameters, [2, 3, 5, 10], width)
 
     def read(self, path, split):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
