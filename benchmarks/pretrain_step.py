@@ -303,9 +303,9 @@ def parse():
         add(name, type=float, default=0.0, help="of all models (default: %(default)s)")
     add(
         "--only",
+        action="extend",
         nargs="+",
         choices=VARIANTS,
-        default=list(VARIANTS),
         metavar="MODEL",
         help="the first is the reference (default: all); those of transformers are skipped "
         "without it",
@@ -317,6 +317,7 @@ def parse():
         help="(default: %(default)s); a GPU computes in fp16; meta counts and times the host only",
     )
     args = parser.parse_args()
+    args.only = args.only or list(VARIANTS)
     if args.steps is None:
         args.steps = 1 if args.device == "cpu" else 100
     if args.device == "cuda" and not torch.cuda.is_available():

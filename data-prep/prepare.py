@@ -73,10 +73,22 @@ def parse_args():
 
 def add_options(parser):
     add = parser.add_argument
-    add("--train", nargs="+", required=True, metavar="FILE", help="text to train on, plain or gzip")
+    add(
+        "--train",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="text to train on, plain or gzip",
+    )
     valid = parser.add_mutually_exclusive_group(required=True).add_argument
     valid(
-        "--valid", nargs="+", default=[], metavar="FILE", help="text to validate on, plain or gzip"
+        "--valid",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="text to validate on, plain or gzip",
     )
     valid(
         "--valid-documents",

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from maelm_fairseq.base.subwords import join_and_cut
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
-from maelm_fairseq.finetuning.labelled_task import layers_below_head
+from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
 

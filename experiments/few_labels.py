@@ -12,10 +12,11 @@ import torch
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_margins
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, TOGETHER, spread, together
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -31,7 +32,7 @@ SETTINGS = [
 
 def both(one, other):
     """The votes of two predictors together."""
-    return together(one, other, (spread(one), spread(other)))
+    return average_predictions(one, other, (prediction_scale(one), prediction_scale(other)))
 
 
 class FewLabels:
@@ -55,7 +56,7 @@ class FewLabels:
     def draw(self, shots, repeat):
         """The scores of draw number `repeat`, which has `shots` examples of each class.
 
-        Returns: {FINE_TUNED, BAG_OF_WORDS or TOGETHER: percent}
+        Returns: {FINE_TUNED, BAG_OF_WORDS or ENSEMBLE: percent}
         """
         task = self.task
         rows = training_examples(task, shots, repeat)
@@ -66,7 +67,7 @@ class FewLabels:
         votes = {
             FINE_TUNED: encoder,
             BAG_OF_WORDS: bag_of_words,
-            TOGETHER: both(encoder, bag_of_words),
+            ENSEMBLE: both(encoder, bag_of_words),
         }
         targets = task.targets[rest]
         scores = {}

@@ -147,6 +147,7 @@ def parse():
     add("--dest", required=True, metavar="DIR", help="folder to write to")
     add(
         "--records",
+        action="extend",
         nargs="+",
         default=[],
         metavar="MODEL.npz",

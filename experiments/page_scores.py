@@ -5,8 +5,8 @@ import pandas as pd
 from scipy import stats
 
 from arms import ARMS
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import markdown
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
 from measure import NATURAL, WORD_ORDER_TASKS
 from page_arms import ABLATIONS, ARM_TITLES, MAIN, OLD
 from results import PRIMARY_SCORE

@@ -33,9 +33,10 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predictions
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.evaluation.ensemble import average_predictions, prediction_scale
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, spread, together
 from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
@@ -183,9 +184,9 @@ def task_answers(name, folder):
         encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
-        spreads = spread(encoder[dev]), spread(bag_of_words[dev])
+        scales = prediction_scale(encoder[dev]), prediction_scale(bag_of_words[dev])
         arrays[f"{task}/{ENCODER_ALONE}"] = compact(argmax_or_value(encoder), np.float32)
-        votes = together(encoder, bag_of_words, spreads)
+        votes = average_predictions(encoder, bag_of_words, scales)
         arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(argmax_or_value(votes), np.float32)
     return arrays
 

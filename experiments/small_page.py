@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+import tags
 from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
+from maelm_fairseq.evaluation.ensemble import ENSEMBLE
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, percent_right
 from maelm_fairseq.evaluation.probes import score_of_answers
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import markdown
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS, MOST_FREQUENT
-from maelm_fairseq.evaluation.votes import TOGETHER as TOGETHER_ON_FEW
 from measure import NATURAL
 from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
@@ -263,7 +264,7 @@ class Page:
             scores = of_variant.pivot_table(index="predictor", columns="task", values="value")
             rows[VARIANT_TITLES[variant]] = scores.loc[FINE_TUNED_ON_FEW]
             if variant == FINE_TUNED_VARIANTS[0]:
-                rows[VARIANT_TITLES[variant] + WITH_BAG] = scores.loc[TOGETHER_ON_FEW]
+                rows[VARIANT_TITLES[variant] + WITH_BAG] = scores.loc[ENSEMBLE]
                 rows[BAG_OF_WORDS] = scores.loc[BAG_OF_WORDS]
         probes = self.records[self.records.feature == f"{FEW_LABELS} examples per class"]
         probes = probes[probes.arm == FINE_TUNED_VARIANTS[0]].groupby("task").value.mean()
@@ -305,6 +306,12 @@ class Page:
         for title, decided in self.decisions().items():
             _, columns[title] = percent_right(decided.mean(axis=0), terms)
         return markdown(pd.DataFrame(columns).rename_axis("term"))
+
+    def tags(self):
+        return tags.table()
+
+    def tag_trials(self):
+        return tags.trials()
 
     def losses(self):
         """The loss of validation by updates, of each seed."""

@@ -40,8 +40,8 @@ from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import NgramCounts
 from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import markdown
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.metrics import argmax_or_value, compute_scores

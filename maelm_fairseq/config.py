@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from .base.errors import UsageError
 from .base.option_fields import check_ranges, option, setting
-from .base.ranges import UNDER_1
 from .fairseq_api import ChoiceEnum, FairseqDataclass
 from .heads import FIRST_TOKEN, HEAD_OF_POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5
@@ -32,15 +31,15 @@ class MaeLmConfig(FairseqDataclass):
         minimum=0,
         maximum=1000,
     )
-    dropout: float = setting(0.1, "dropout of the encoder", minimum=0, maximum=UNDER_1)
+    dropout: float = setting(0.1, "dropout of the encoder", minimum=0, maximum=1, excluded=(1,))
     attention_dropout: float = setting(
-        0.1, "dropout of the encoder's attention weights", minimum=0, maximum=UNDER_1
+        0.1, "dropout of the encoder's attention weights", minimum=0, maximum=1, excluded=(1,)
     )
     decoder_dropout: float = setting(
-        0.0, "dropout and attention dropout of the decoder", minimum=0, maximum=UNDER_1
+        0.0, "dropout and attention dropout of the decoder", minimum=0, maximum=1, excluded=(1,)
     )
     pooler_dropout: float = setting(
-        0.1, "dropout of classification heads", minimum=0, maximum=UNDER_1
+        0.1, "dropout of classification heads", minimum=0, maximum=1, excluded=(1,)
     )
     classification_pooling: ChoiceEnum(list(HEAD_OF_POOLING)) = setting(
         FIRST_TOKEN, "what new classification heads read: `<s>`, or the mean of the other tokens"

@@ -34,12 +34,14 @@ def parse_args():
     add(
         "--checkpoint",
         required=True,
+        action="extend",
         nargs="+",
         metavar="FILE_or_DIR",
         help="pretrained or fine-tuned",
     )
     add(
         "--names",
+        action="extend",
         nargs="+",
         metavar="NAME",
         help="what figure and tables call the checkpoints (default: their paths)",
@@ -57,8 +59,8 @@ def parse_args():
     add(
         "--tau",
         type=within(1e-6, 1, float),
+        action="extend",
         nargs="+",
-        default=[TAU],
         help=f"share of the energy, or several (default: {TAU})",
     )
     add(
@@ -89,7 +91,7 @@ def parse_args():
     args = parser.parse_args()
     args.names = args.names or args.checkpoint
     check_different_names(args.names, len(args.checkpoint))
-    args.tau = list(dict.fromkeys(args.tau))
+    args.tau = list(dict.fromkeys(args.tau or [TAU]))
     return args
 
 

@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
 from .base.option_fields import check_ranges, setting
-from .base.ranges import OVER_0, UNDER_1
 from .base.subwords import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 
@@ -32,7 +31,7 @@ class MaskSettings:
     """
 
     mask_prob: float = setting(
-        0.15, "share of positions that are predicted", minimum=OVER_0, maximum=UNDER_1
+        0.15, "share of positions that are predicted", minimum=0, maximum=1, excluded=(0, 1)
     )
     leave_unmasked_prob: float = setting(
         0.0,

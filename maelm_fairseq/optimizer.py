@@ -9,7 +9,6 @@ from omegaconf import II
 
 from .base.errors import UsageError
 from .base.option_fields import setting
-from .base.ranges import OVER_0
 from .fairseq_api import FairseqAdam, FairseqDataclass, FairseqOptimizer, register_optimizer
 
 TORCH_ADAMW = "torch_adamw"  # its name in fairseq
@@ -26,7 +25,8 @@ class TorchAdamWConfig(FairseqDataclass):
         1.0,
         "in fine-tuning, multiplies the learning rate for each layer below the head; "
         "embeddings are the lowest",
-        minimum=OVER_0,
+        minimum=0,
+        excluded=(0,),
         maximum=1,
     )
     lr: List[float] = II("optimization.lr")

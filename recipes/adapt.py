@@ -78,6 +78,7 @@ def parse():
     add(
         "--train",
         type=path,
+        action="extend",
         nargs="+",
         required=True,
         metavar="FILE",

@@ -25,7 +25,7 @@ from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
 from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun, CrfRun
 from maelm_fairseq.runs.finetune_files import write_file
-from maelm_fairseq.runs.finetune_options import Command, combinations, parse
+from maelm_fairseq.runs.finetune_options import FineTuningCommand, Run, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
     MIN_VALIDATIONS,
     TABLE,
@@ -52,7 +52,7 @@ SCRIPTS = {
 
 
 def prepare_runs(task_name, argv):
-    """Checks options and files; returns the `FineTuningRuns`, and the settings to run or to search.
+    """Checks options and files; returns the `FineTuningRuns`, and the hyperparameters to try.
 
     Args:
         task_name: fairseq's name of the task
@@ -60,20 +60,20 @@ def prepare_runs(task_name, argv):
     """
     task_class = task_class_of(task_name)
     args, fairseq_args = parse(task_class, argv, SCRIPTS[task_name], __doc__)
-    command = Command(task_name, task_class, args, fairseq_args)
+    command = FineTuningCommand(task_name, task_class, args, fairseq_args)
     if command.name == TABLE:
         fix = "rename it, as the table of results has that name"
         raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
     read_table(args.save_dir)
-    settings = combinations(args, command.defaults)
-    cfg = command.configuration(settings[0])
-    return FineTuningRuns(command, cfg, Jobs(args.jobs)), settings
+    candidates = combinations(args, command.defaults)
+    cfg = command.configuration(candidates[0])
+    return FineTuningRuns(command, cfg, Jobs(args.jobs)), candidates
 
 
-def finetune(runs, settings):
+def finetune(runs, candidates):
     """Makes all runs; prints and records the results, and writes what the best seed predicts."""
     args = runs.command.args
-    chosen = runs.search(settings)
+    chosen = runs.search(candidates)
     if args.only_seed:
         runs.run_seeds(chosen, [args.only_seed])
         return
@@ -90,7 +90,7 @@ def finetune(runs, settings):
         print(highest_score_line([result for result in results if result.file_name == dev]))
     report_end([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
-    print(f"model of the best seed: {runs.checkpoint_path(chosen, best)}")
+    print(f"model of the best seed: {runs.checkpoint_path(Run(chosen, best))}")
 
 
 def report_end(curves, result, epochs):
@@ -112,7 +112,7 @@ def report_end(curves, result, epochs):
         print(f"not finished: {where} training; try more --epochs than {epochs}")
 
 
-def report_best(runs, settings, best, records):
+def report_best(runs, hyperparameters, best, records):
     """Has the model of the best seed predict every split; writes its predictions and its report.
 
     Args:
@@ -123,8 +123,8 @@ def report_best(runs, settings, best, records):
     # Which files are read was logged before training, and is not logged again.
     logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
     command = runs.command
-    folder = runs.parent(settings)
-    checkpoint = runs.checkpoint_path(settings, best)
+    folder = runs.seeds_folder(hyperparameters)
+    checkpoint = runs.checkpoint_path(Run(hyperparameters, best))
     task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
     results = []
     reports = []
@@ -143,14 +143,16 @@ def report_best(runs, settings, best, records):
         report = task.report(dataset, predictions[split])
         if report:
             reports.append(f"{name}, seed {best}\n{report}")
-        results += results_of_split(runs, settings, split, best, records, task, predictions[split])
+        results += results_of_split(
+            runs, hyperparameters, split, best, records, task, predictions[split]
+        )
     if reports:
         path = os.path.join(folder, f"{command.name}.report.txt")
         write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
     return results, predictions
 
 
-def results_of_split(runs, settings, split, best, records, task, predictions):
+def results_of_split(runs, hyperparameters, split, best, records, task, predictions):
     """A `Result` for each metric of a split.
 
     It has the scores of all seeds, or on a test file only that of the best seed, whose task and
@@ -159,7 +161,7 @@ def results_of_split(runs, settings, split, best, records, task, predictions):
     command = runs.command
     dataset = task.datasets[split]
     note = ", from scratch" if command.args.from_scratch else ""
-    if split in runs.scored():
+    if split in runs.validation_splits():
         scores = [record.scores[split] for record in records]
     else:
         scores = [task.compute_scores(dataset, predictions)]
@@ -168,7 +170,9 @@ def results_of_split(runs, settings, split, best, records, task, predictions):
     errors = standard_errors(scores_of_indices, predictions, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
-    options = " ".join([os.path.basename(runs.parent(settings)), *command.fairseq_args])
+    options = " ".join(
+        [os.path.basename(runs.seeds_folder(hyperparameters)), *command.fairseq_args]
+    )
     results = []
     for metric, error in errors.items():
         values = [of_seed[metric] for of_seed in scores]
@@ -211,9 +215,9 @@ def main():
     logging.getLogger(FILE_LOGGER).setLevel(logging.INFO)
     logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
     task_name, argv = script_and_options(SCRIPTS)
-    runs, settings = prepare_runs(task_name, argv)
+    runs, candidates = prepare_runs(task_name, argv)
     runs.jobs.stop_on_signals()
-    finetune(runs, settings)
+    finetune(runs, candidates)
 
 
 if __name__ == "__main__":

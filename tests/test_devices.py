@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from maelm_fairseq import heads
 from maelm_fairseq.criterion import MaeLmCriterion
 from maelm_fairseq.finetuning import task_loading
-from maelm_fairseq.finetuning.labelled_criterion import LabelledCriterion
+from maelm_fairseq.finetuning.finetuning_criterion import FineTuningCriterion
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from small_models import MLM, SHARED, SIZES, Setting
@@ -107,7 +107,7 @@ def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
     batch = to_meta(dict(net_input=dict(src_tokens=tokens, padded=True), target=target))
     batch.update(ntokens=11, nsentences=2, ntargets=2)
     with as_on_a_gpu():
-        loss, _, _ = LabelledCriterion(task)(model, batch)
+        loss, _, _ = FineTuningCriterion(task)(model, batch)
         loss.backward()
     assert without_gradient(model) == set()
 

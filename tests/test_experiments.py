@@ -28,7 +28,7 @@ from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, scr
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.checkpoints.reading import read_file
-from maelm_fairseq.evaluation.votes import BAG_OF_WORDS
+from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from results import Results
 
 EXPERIMENTS = ROOT / "experiments"

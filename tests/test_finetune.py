@@ -41,7 +41,7 @@ from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.runs import finetune_results, jobs
-from maelm_fairseq.runs.finetune_options import combinations
+from maelm_fairseq.runs.finetune_options import Run, combinations
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
 
@@ -470,13 +470,13 @@ def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp
 
 
 def begun():
-    """The runs and the settings of a recipe for sentences, with the arguments of this program."""
+    """The runs and the candidates of a recipe for sentences, with the arguments of this program."""
     return finetune.prepare_runs("mae_lm_sentences", sys.argv[1:])
 
 
-def argv_of(runs, settings):
+def argv_of(runs, candidates):
     """The command of a run."""
-    return runs.command.argv(settings[0], 1, 9, "folder", ["valid"])
+    return runs.command.argv(Run(candidates[0], 1), 9, "folder", ["valid"])
 
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
@@ -629,9 +629,9 @@ def test_wrong_input(files, arguments, tmp_path):
     def error_with(*options):
         return error_of(begun, *own, *options)  # later options override earlier ones
 
-    runs, settings = run_main(begun, *own, "--from-scratch")
+    runs, candidates = run_main(begun, *own, "--from-scratch")
     runs.command.model_options["relative_position_local_init"] = True
-    assert "--relative-position-local-init" in argv_of(runs, settings)
+    assert "--relative-position-local-init" in argv_of(runs, candidates)
     assert "nosuch.pt: not found" in error_with("--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
         ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
@@ -659,7 +659,7 @@ def test_wrong_input(files, arguments, tmp_path):
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):
     own = shutil.copytree(files / "own", tmp_path / "own")
-    runs, settings = run_main(begun, "--labelled", own, *arguments, "--epochs", 1)
+    runs, candidates = run_main(begun, "--labelled", own, *arguments, "--epochs", 1)
 
     def run_and_change(*command, train=runs.jobs.execute):
         status = train(*command)
@@ -668,18 +668,23 @@ def test_files_that_change_meanwhile(files, arguments, tmp_path):
 
     runs.jobs.execute = run_and_change
     for _ in range(2):  # the second time, nothing is trained
-        refuses("has changed since this began; run the command again", runs.run, settings[0], 1, {})
+        refuses(
+            "has changed since this began; run the command again",
+            runs.run,
+            Run(candidates[0], 1),
+            {},
+        )
         assert [path.name for path in tmp_path.glob("save/own/*/*")] == ["seed1.changed"]
 
 
 def test_precision_on_gpus(files, arguments, monkeypatch):
-    runs, settings = run_main(begun, "--labelled", files / "own", *arguments)
+    runs, candidates = run_main(begun, "--labelled", files / "own", *arguments)
     devices = ["--cpu", "--fp16"]
-    assert [word for word in argv_of(runs, settings) if word in devices] == ["--cpu"]
+    assert [word for word in argv_of(runs, candidates) if word in devices] == ["--cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [word for word in argv_of(runs, settings) if word in devices] == ["--fp16"]
+    assert [word for word in argv_of(runs, candidates) if word in devices] == ["--fp16"]
     runs.command.fairseq_args = ["--bf16-autocast"]
-    assert not {*argv_of(runs, settings)} & {*devices}
+    assert not {*argv_of(runs, candidates)} & {*devices}
 
 
 # Programs at the same time ------------------------------------------------------------------------

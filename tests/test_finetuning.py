@@ -19,7 +19,7 @@ from maelm_fairseq import hub, metrics
 from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
-from maelm_fairseq.finetuning.labelled_task import layers_below_head
+from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged

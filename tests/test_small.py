@@ -10,7 +10,7 @@ import measure
 import small
 import small_page
 from conftest import ROOT, refuses, script
-from maelm_fairseq.evaluation import votes
+from maelm_fairseq.evaluation import ensemble
 from small import (
     ENCODER_ALONE,
     KNOWN,
@@ -99,7 +99,7 @@ def records(seed):
             "32 examples per class": 40,
             "32 labels a class, fine-tuned": 60 + 10 * seed,
             f"32 labels a class, {BAG}": 50,
-            f"32 labels a class, {votes.TOGETHER}": 80,
+            f"32 labels a class, {ensemble.ENSEMBLE}": 80,
         }
         for feature, score in scores.items():
             rows.append(["small", seed, "", "", task, feature, "accuracy", score])

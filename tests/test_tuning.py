@@ -19,7 +19,7 @@ from classifier import (
     rate,
     train_classifier,
 )
-from maelm_fairseq.evaluation import votes
+from maelm_fairseq.evaluation import baseline_scores, ensemble
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 from measure import NATURAL
@@ -84,7 +84,7 @@ def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_
     first = few.draw(8, 0)
     again = few.draw(8, 0)
     assert first == again
-    assert {*first} == {"fine-tuned", "bag of words", votes.TOGETHER}
+    assert {*first} == {"fine-tuned", "bag of words", ensemble.ENSEMBLE}
     assert first["bag of words"] > 60
 
 
@@ -143,11 +143,11 @@ def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
         rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
         rows.append([encoder, seed, unfinished, NATURAL[0], "accuracy", 99])
         tuning.write_trials(tmp_path / f"{encoder}-{seed}.csv", rows)
-    rows = [[votes.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
+    rows = [[baseline_scores.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
     tuning.write_trials(tmp_path / "bag_of_words.csv", rows)
     page = tuning.Page(tmp_path)
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7
-    assert cells(page.defaults(), votes.BAG_OF_WORDS) == ["80.00"] * 7
+    assert cells(page.defaults(), baseline_scores.BAG_OF_WORDS) == ["80.00"] * 7
     error = (7 / 3) ** 0.5  # of a mean of 3 runs, whose gains have the variance 7
     assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{error:.2f}", "3"]
     assert cells(page.gain_by_encoder(), lever) == ["1.50", "6.00"]

@@ -23,7 +23,6 @@ class Parser(argparse.ArgumentParser):
             "formatter_class": argparse.RawDescriptionHelpFormatter,
         }
         super().__init__(*args, **{**defaults, **options})
-        self.register("action", None, Store)
 
     def parse_known_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
@@ -52,15 +51,6 @@ def suggestion(name):
             others.append(other)
     similar = difflib.get_close_matches(name, others, n=1, cutoff=0.8)
     return f"did you mean {similar[0]}? " if similar else ""
-
-
-class Store(argparse.Action):
-    """Stores a value, or a list, which may be given in parts: `--train a --train b` is joined."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        before = getattr(namespace, self.dest, self.default)
-        is_continued = self.nargs == "+" and before is not self.default
-        setattr(namespace, self.dest, [*before, *values] if is_continued else values)
 
 
 def script_and_options(scripts):

@@ -6,16 +6,17 @@ from dataclasses import field, fields
 from .ranges import INT32_MAX, Range
 
 
-def setting(default, help, minimum=None, maximum=None):
+def setting(default, help, minimum=None, maximum=None, excluded=()):
     """A field with a default, the help text of its option and, for a number, its range.
 
-    With only one of `minimum` and `maximum`, the other is -INT32_MAX or INT32_MAX.
+    With only one of `minimum` and `maximum`, the other is -INT32_MAX or INT32_MAX. See
+    `ranges.Range`.
     """
     metadata = {"help": help}
     if minimum is not None or maximum is not None:
         minimum = -INT32_MAX if minimum is None else minimum
         maximum = INT32_MAX if maximum is None else maximum
-        metadata["range"] = Range(minimum, maximum)
+        metadata["range"] = Range(minimum, maximum, excluded)
     return field(default=default, metadata=metadata)
 
 

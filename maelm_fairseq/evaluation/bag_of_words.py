@@ -29,15 +29,15 @@ from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
 from ..finetuning.labels import classes_of_training, labels_text, target_of
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
-from .votes import (
+from .baseline_scores import (
     BAG_OF_WORDS,
     MOST_FREQUENT,
     Baselines,
     Score,
-    one_hot,
     scores_with_errors,
     show_scores,
 )
+from .ensemble import one_hot
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")

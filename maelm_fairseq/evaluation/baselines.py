@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from .bag_of_words import BAG_STRENGTHS, NgramCounts, most_frequent, predict_with_bag
+from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .probes import predict_by_folds
 from .records import TEXT_FEATURE
-from .votes import BAG_OF_WORDS, MOST_FREQUENT
 
 BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
 

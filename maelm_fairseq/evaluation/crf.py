@@ -22,7 +22,14 @@ from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
 from ..finetuning.tagged_files import CONLLU_COLUMNS, read_tagged_folder
 from ..metrics import compute_tag_scores, metrics_of_tags
-from .votes import CRF, MOST_FREQUENT_TAG, Baselines, Score, scores_with_errors, show_scores
+from .baseline_scores import (
+    CRF,
+    MOST_FREQUENT_TAG,
+    Baselines,
+    Score,
+    scores_with_errors,
+    show_scores,
+)
 
 CRF_SETTINGS = {
     "c1": 0.1,

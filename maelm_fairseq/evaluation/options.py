@@ -47,9 +47,17 @@ def add_options(add):
     """Adds the options of the program by `add`, a parser's `add_argument`."""
     tasks = f"default: all in --labelled, or {' '.join(PRIMARY_TASKS)}; there are also "
     tasks += " ".join(SECONDARY)
-    add("--checkpoint", nargs="+", required=True, metavar="FILE", help="pretrained models")
+    add(
+        "--checkpoint",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="pretrained models",
+    )
     add(
         "--names",
+        action="extend",
         nargs="+",
         metavar="NAME",
         help="their names, ARM-SEED to compare arms (default: the files' names)",
@@ -61,9 +69,10 @@ def add_options(add):
         help="folder with their vocabulary, from data-prep/prepare.sh",
     )
     add("--dest", required=True, metavar="DIR", help="folder to write to")
-    add("--tasks", nargs="+", metavar="NAME", help=tasks)
+    add("--tasks", action="extend", nargs="+", metavar="NAME", help=tasks)
     add(
         "--pairs",
+        action="extend",
         nargs="+",
         default=[],
         metavar="PATH",
@@ -78,6 +87,7 @@ def add_options(add):
     )
     add(
         "--regression",
+        action="extend",
         nargs="+",
         default=[],
         metavar="NAME",

@@ -13,11 +13,11 @@ from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale
 from ..metrics import argmax_or_value, compute_scores, report_of_classes
 from . import glue
+from .finetuning_criterion import FineTuningCriterion
+from .finetuning_dataset import FineTuningDataset
+from .finetuning_task import FineTuningConfig, FineTuningTask
 from .jackknife import MAX_JACKKNIFE_GROUPS
-from .labelled_criterion import LabelledCriterion
-from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
-from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, labels_text, target_of
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class SentencesConfig(LabelledTaskConfig):
+class SentencesConfig(FineTuningConfig):
     regression: bool = setting(False, "labels are numbers, as the header `score` says, too")
 
 
-class SentenceDataset(LabelledDataset):
+class SentenceDataset(FineTuningDataset):
     """Sentences or pairs, each a sequence of tokens.
 
     Args:
         examples: list of `sentence_files.Example`
-        common: arguments of `LabelledDataset`
+        common: arguments of `FineTuningDataset`
 
     Attributes:
         ids: the id of each example in a file of predictions
@@ -52,7 +52,7 @@ class SentenceDataset(LabelledDataset):
 
 
 @register_task("mae_lm_sentences", dataclass=SentencesConfig)
-class SentencesTask(LabelledTask):
+class SentencesTask(FineTuningTask):
     """Reads train.tsv, dev.tsv and perhaps test.tsv of `sentence_files.read_sentences`.
 
     Its state: `labels`, in order, None for regression; `standardised`, mean and standard deviation
@@ -89,7 +89,7 @@ class SentencesTask(LabelledTask):
         schema = TableSchema(*self.state.form)
         return read_sentences(path, is_test_split(split), schema.is_regression, schema)
 
-    def prepare(self, path, table):
+    def record_labels(self, path, table):
         self.state.merge_state_dict({"labels": None, "form": list(table.schema)})
         if table.schema.is_regression:
             values = [float(example.label) for example in table.examples]
@@ -178,5 +178,5 @@ class SentencesTask(LabelledTask):
 
 
 @register_criterion("mae_lm_sentences", dataclass=FairseqDataclass)
-class SentencesCriterion(LabelledCriterion):
-    """Cross-entropy, or the squared error; see `labelled_criterion.LabelledCriterion`."""
+class SentencesCriterion(FineTuningCriterion):
+    """Cross-entropy, or the squared error; see `finetuning_criterion.FineTuningCriterion`."""

@@ -9,11 +9,11 @@ import numpy as np
 from ..base.errors import UsageError
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
+from .finetuning_criterion import FineTuningCriterion
+from .finetuning_dataset import FineTuningDataset
+from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import Hyperparameters, defaults
-from .labelled_criterion import LabelledCriterion
-from .labelled_dataset import LabelledDataset
 from .labelled_files import is_test_split
-from .labelled_task import LabelledTask, LabelledTaskConfig
 from .squad_files import SQUAD_FILES, read_questions
 from .squad_metrics import exact_and_f1
 from .windows import (
@@ -78,7 +78,7 @@ def metrics_of(questions, split):
     return ["f1", "exact"]
 
 
-class SquadDataset(LabelledDataset):
+class SquadDataset(FineTuningDataset):
     """Questions on contexts, each read in windows, which are the sequences of tokens.
 
     Args:
@@ -86,7 +86,7 @@ class SquadDataset(LabelledDataset):
         contexts: {context: its `windows.Pieces`}
         windows: the `windows.Window` of each sequence
         owners: the index of the question of each window
-        common: arguments of `LabelledDataset`
+        common: arguments of `FineTuningDataset`
 
     All but the last are attributes.
     """
@@ -99,8 +99,8 @@ class SquadDataset(LabelledDataset):
         self.owners = owners
 
 
-@register_task("squad", dataclass=LabelledTaskConfig)
-class SquadTask(LabelledTask):
+@register_task("squad", dataclass=FineTuningConfig)
+class SquadTask(FineTuningTask):
     """Reads train.json and dev.json, or SQuAD's official names; see `squad_files.read_questions`.
 
     The target of a window is the first and the last token of the answer, or `<s>` twice if the
@@ -114,7 +114,7 @@ class SquadTask(LabelledTask):
 
     @classmethod
     def defaults(cls, name, width):
-        """BERT's settings; as for `LabelledTask.defaults`."""
+        """BERT's settings; as for `FineTuningTask.defaults`."""
         return defaults(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
 
     def add_head(self, model):
@@ -123,7 +123,7 @@ class SquadTask(LabelledTask):
     def read(self, path, split):
         return read_questions(path, is_test_split(split))
 
-    def prepare(self, path, questions):
+    def record_labels(self, path, questions):
         all_answered = all(question.answers for question in questions)
         self.state.merge_state_dict({"may_be_empty": not all_answered})
 
@@ -234,5 +234,5 @@ class SquadTask(LabelledTask):
 
 
 @register_criterion("squad", dataclass=FairseqDataclass)
-class SquadCriterion(LabelledCriterion):
-    """The cross-entropy of start and end; see `labelled_criterion.LabelledCriterion`."""
+class SquadCriterion(FineTuningCriterion):
+    """The cross-entropy of start and end; see `finetuning_criterion.FineTuningCriterion`."""

@@ -10,29 +10,29 @@ from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from ..metrics import compute_tag_scores, flat, metrics_of_tags, report_of_tags
+from .finetuning_criterion import FineTuningCriterion
+from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset
+from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults, small_encoder_defaults
-from .labelled_criterion import LabelledCriterion
-from .labelled_dataset import IGNORE_INDEX, LabelledDataset
 from .labelled_files import is_test_split
-from .labelled_task import LabelledTask, LabelledTaskConfig
 from .labels import classes_of_training, index_of_label
 from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, has_tags, read_tagged
 
 
 @dataclass
-class TaggingConfig(LabelledTaskConfig):
+class TaggingConfig(FineTuningConfig):
     conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(
         CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags"
     )
 
 
-class TaggedDataset(LabelledDataset):
+class TaggedDataset(FineTuningDataset):
     """Sentences of words; those that are too long for the model are several sequences of tokens.
 
     Args:
         sentences: list of `tagged_files.Sentence`
         sentence_of: the index of the sentence of each sequence
-        common: arguments of `LabelledDataset`
+        common: arguments of `FineTuningDataset`
 
     `sentences` and `sentence_of` are attributes.
     """
@@ -48,7 +48,7 @@ class TaggedDataset(LabelledDataset):
 
 
 @register_task("mae_lm_tokens", dataclass=TaggingConfig)
-class TaggingTask(LabelledTask):
+class TaggingTask(FineTuningTask):
     """Reads train.txt, dev.txt and perhaps test.txt of `tagged_files.read_tagged`.
 
     The first token of a word has its label. Sentences that are longer than the model has positions
@@ -62,7 +62,7 @@ class TaggingTask(LabelledTask):
 
     @classmethod
     def defaults(cls, name, width):
-        """BERT's settings, apart from the epochs; as for `LabelledTask.defaults`."""
+        """BERT's settings, apart from the epochs; as for `FineTuningTask.defaults`."""
         hyperparameters = Hyperparameters(32, 3e-5, 1 / 10, 5)
         if width < BASE_WIDTH:
             return small_encoder_defaults(hyperparameters, width)
@@ -71,7 +71,7 @@ class TaggingTask(LabelledTask):
     def read(self, path, split):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
-    def prepare(self, path, sentences):
+    def record_labels(self, path, sentences):
         tags = flat(sentence.tags for sentence in sentences)
         self.state.merge_state_dict({"labels": classes_of_training(path, tags)})
 
@@ -174,5 +174,5 @@ class TaggingTask(LabelledTask):
 
 
 @register_criterion("mae_lm_tokens", dataclass=FairseqDataclass)
-class TaggingCriterion(LabelledCriterion):
-    """Cross-entropy of the words' labels; see `labelled_criterion.LabelledCriterion`."""
+class TaggingCriterion(FineTuningCriterion):
+    """Cross-entropy of the words' labels; see `finetuning_criterion.FineTuningCriterion`."""

@@ -7,13 +7,13 @@ from ..checkpoints.building import build_model, default_device, read_checkpoint
 from ..checkpoints.sections import our_options
 from ..fairseq_api import tasks
 from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
-from .labelled_task import LabelledTask
+from .finetuning_task import FineTuningTask
 
 
 def task_class_of(name):
-    """The `LabelledTask` of a name; None if there is none."""
+    """The `FineTuningTask` of a name; None if there is none."""
     task_class = tasks.TASK_REGISTRY.get(name)
-    if task_class is None or not issubclass(task_class, LabelledTask):
+    if task_class is None or not issubclass(task_class, FineTuningTask):
         return None
     return task_class
 
@@ -37,7 +37,7 @@ def load_task(checkpoint_file, **options):
 
     `options` replace those in the checkpoint.
 
-    Returns: `LabelledTask`, and the model in evaluation mode, on a GPU if there is one
+    Returns: `FineTuningTask`, and the model in evaluation mode, on a GPU if there is one
     Raises:
         FileNotFoundError: there is no such file
         UsageError: it is not a checkpoint of such a task

@@ -12,39 +12,39 @@ from ..fairseq_api import MetersDict, metrics
 METER = "_scores"  # fairseq does not print names that begin so
 
 
-class Validation:
+class ValidationScores:
     """What a model predicts in the validation of a split, in all processes, and its scores.
 
     Args:
-        task: `LabelledTask`
+        task: `FineTuningTask`
     """
 
     def __init__(self, task):
         self.task = task
         self.split = None  # the one that is validated, or was last
         self.predictions = {}  # {index of an example: prediction}, of this split
-        self._unlogged = []  # indices of examples that were added since scores were last logged
+        self._indices_to_log = []  # of examples, since scores were last logged
 
-    def add(self, split, predictions):
-        """Adds the predictions for a batch, {index of an example: prediction}.
+    def gather(self, split, predictions):
+        """Adds the predictions of all processes, {index of an example: prediction} of each.
 
-        All processes call it at the same time, each with a batch of its own.
+        All processes call it at the same time, each with those for a batch of its own.
         """
         if split != self.split:
             self.split = split
             self.predictions = {}
         for of_process in from_all_processes(predictions):
             self.predictions.update(of_process)
-            self._unlogged += of_process
+            self._indices_to_log += of_process
 
     def log(self):
         """Logs the scores of what was added since the last call, if anything was."""
-        if not self._unlogged:
+        if not self._indices_to_log:
             return
-        metrics.log_custom(lambda: ScoresMeter(self), METER, self._unlogged)
+        metrics.log_custom(lambda: ScoresMeter(self), METER, self._indices_to_log)
         for name in self.task.datasets[self.split].metrics:
             metrics.log_derived(name, lambda meters, name=name: meters[METER].logged(name))
-        self._unlogged = []
+        self._indices_to_log = []
 
     def compute_scores(self, indices):
         """The scores of the predictions for some examples: {metric: percent}."""

@@ -17,17 +17,15 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.json_files import read_json
 from ..base.provenance import sha256, short_checksum
-from ..evaluation.votes import (
+from ..evaluation.baseline_scores import (
     BAG_OF_WORDS,
     CRF,
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
-    TOGETHER,
     Baselines,
     Score,
-    spread,
-    together,
 )
+from ..evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
 from ..finetuning.jackknife import standard_errors
 from .finetune_results import ENCODER, Result, scores_of_examples
 
@@ -38,7 +36,7 @@ class BaselineRun(ABC):
     """A baseline, on the files of a fine-tuning run.
 
     Args:
-        task: a `labelled_task.LabelledTask` that has read all splits
+        task: a `finetuning_task.FineTuningTask` that has read all splits
         labelled: the folder
         files: {split: path}
         folder: where results are kept
@@ -177,7 +175,7 @@ class BaselineRun(ABC):
         return [*of_encoder, *of_baselines, *of_combined]
 
     def result(self, score, settings, note=""):
-        """The Result of a `votes.Score`."""
+        """The Result of a `baseline_scores.Score`."""
         return Result(
             task=os.path.basename(self.labelled),
             file_name=score.file,
@@ -191,7 +189,7 @@ class BaselineRun(ABC):
 
     def lead_note(self, result):
         """The lead of a Result over the baseline, in words."""
-        name = "together" if result.predictor == TOGETHER else result.predictor
+        name = "together" if result.predictor == ENSEMBLE else result.predictor
         return f" ({name} minus {self.predictor}: {result.lead:+.2f} ± {result.lead_error:.2f})"
 
 
@@ -219,13 +217,15 @@ class BagOfWordsRun(BaselineRun):
         Their units are those of the dev file, of which all examples have labels.
         """
         dev = self.task.datasets["valid"].labelled_examples()
-        spreads = [spread(rows_of_examples(each["valid"], dev)) for each in (encoder, baseline)]
+        scales = [
+            prediction_scale(rows_of_examples(each["valid"], dev)) for each in (encoder, baseline)
+        ]
         both = {}
         for split, of_split in baseline.items():
             indices = [*of_split]
             votes = [rows_of_examples(each[split], indices) for each in (encoder, baseline)]
-            both[split] = dict(zip(indices, together(*votes, spreads).tolist()))
-        return {TOGETHER: both}
+            both[split] = dict(zip(indices, average_predictions(*votes, scales).tolist()))
+        return {ENSEMBLE: both}
 
 
 class CrfRun(BaselineRun):
@@ -259,7 +259,7 @@ class Comparison:
     """Predictors beside a baseline, on the examples of a split that have labels.
 
     Args:
-        task: a `labelled_task.LabelledTask` that has read the split
+        task: a `finetuning_task.FineTuningTask` that has read the split
         split: of the examples
         baseline: name of the predictor that the others are compared with
         predictions: {predictor: {index of an example: prediction}}
@@ -292,7 +292,7 @@ class Comparison:
         return {metric: score - baseline_scores[metric] for metric, score in scores.items()}
 
     def score(self, predictor, file_name, metric):
-        """The `votes.Score` of a predictor."""
+        """The `baseline_scores.Score` of a predictor."""
         value = self.scores(predictor, self.indices)[metric]
         return Score(predictor, file_name, metric, value, self.errors[predictor][metric])
 

@@ -3,6 +3,7 @@
 import itertools
 import os
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -55,7 +56,7 @@ def parse(task_class, argv, program, description):
     """Parses the options of a recipe.
 
     Args:
-        task_class: `LabelledTask` of the recipe
+        task_class: `FineTuningTask` of the recipe
         argv: the arguments
         program, description: what the recipe is called, and does
     Returns: namespace; the further options, which are fairseq-train's
@@ -120,8 +121,7 @@ def add_options(parser):
 def add_settings(parser):
     defaults = "the defaults are in maelm_fairseq/finetuning/hyperparameters.py and glue.py"
     group = parser.add_argument_group("settings", defaults)
-    # With "store" a later one replaces an earlier one, as fairseq's options do.
-    add = partial(group.add_argument, action="store", nargs="+")
+    add = partial(group.add_argument, nargs="+")
     several = "; several with --search"
     add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
     add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
@@ -171,12 +171,19 @@ def combinations(args, defaults):
     return [Hyperparameters(*combination) for combination in itertools.product(*values)]
 
 
-class Command:
+class Run(NamedTuple):
+    """A run of fairseq-train."""
+
+    hyperparameters: Hyperparameters
+    seed: int
+
+
+class FineTuningCommand:
     """The commands of fairseq-train for the runs of one task from one checkpoint.
 
     Args:
         task_name: fairseq's name of the task
-        task_class: the `LabelledTask` of that name
+        task_class: the `FineTuningTask` of that name
         args, fairseq_args: of `parse`
     """
 
@@ -190,46 +197,42 @@ class Command:
         self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.defaults = task_class.defaults(self.name, self.model_options["encoder_embed_dim"])
 
-    def argv(self, settings, seed, updates, save_dir, scored):
+    def argv(self, run, updates, save_dir, validation_splits):
         """The command of a run.
 
         Args:
-            settings: `finetuning.hyperparameters.Hyperparameters`
-            seed: of the run
+            run: `Run`
             updates: how many it makes
             save_dir: its folder
-            scored: splits that it is validated on
+            validation_splits: that it is validated on
         """
-        options = self.options(settings, seed, updates, save_dir, scored)
-        return ["fairseq-train", "--user-dir", PLUGIN_FOLDER, *options]
+        options = self.recipe_options(run, updates, save_dir, validation_splits)
+        return ["fairseq-train", "--user-dir", PLUGIN_FOLDER, *options, *self.fairseq_args]
 
-    def options(self, settings, seed, updates, save_dir, scored):
-        own = self.own_options(settings, seed, updates, save_dir, scored)
-        return [*map(str, own), *self.fairseq_args]
-
-    def own_options(self, settings, seed, updates, save_dir, scored):
-        """What the recipe itself sets."""
-        warmup = round(updates * settings.warmup_ratio)
-        argv = [os.path.abspath(self.args.data)]
-        argv += ["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"]
-        argv += ["--labelled", self.labelled]
-        argv += self.start_options()
-        argv += ["--save-dir", save_dir, "--valid-subset", ",".join(scored)]
-        argv += ["--ignore-unused-valid-subsets"]  # those of the text in --data
-        argv += ["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1]
-        argv += ["--batch-size", settings.batch_size, "--required-batch-size-multiple", 1]
-        argv += ["--seed", seed]
-        argv += ADAM
-        argv += ["--lr-scheduler", "polynomial_decay", "--lr", settings.lr]
-        argv += ["--total-num-update", updates, "--warmup-updates", warmup]
-        argv += ["--max-update", updates]
-        argv += ["--no-epoch-checkpoints", "--save-interval-updates", 5000]
-        argv += ["--keep-interval-updates", 1]
-        argv += ["--num-workers", 0, "--distributed-world-size", 1]
-        argv += ["--log-format", "json", "--log-interval", 50]
-        argv += self.layer_decay_options()
-        argv += self.device_options()
-        return argv
+    def recipe_options(self, run, updates, save_dir, validation_splits):
+        """The options that the recipe sets; arguments as for `argv`."""
+        batch_size, lr, warmup_ratio, _ = run.hyperparameters
+        options = [
+            *[os.path.abspath(self.args.data), "--labelled", self.labelled],
+            *["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"],
+            *self.start_options(),
+            *["--save-dir", save_dir, "--valid-subset", ",".join(validation_splits)],
+            "--ignore-unused-valid-subsets",  # those of the text in --data
+            *["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1],
+            *["--batch-size", batch_size, "--required-batch-size-multiple", 1],
+            *["--seed", run.seed],
+            *ADAM,
+            *["--lr-scheduler", "polynomial_decay", "--lr", lr],
+            *["--warmup-updates", round(updates * warmup_ratio), "--total-num-update", updates],
+            *["--max-update", updates],
+            *["--no-epoch-checkpoints", "--save-interval-updates", 5000],
+            *["--keep-interval-updates", 1],
+            *["--num-workers", 0, "--distributed-world-size", 1],
+            *["--log-format", "json", "--log-interval", 50],
+            *self.layer_decay_options(),
+            *self.device_options(),
+        ]
+        return list(map(str, options))
 
     def start_options(self):
         """Options: the pretrained checkpoint, or the sizes of its encoder."""
@@ -259,15 +262,16 @@ class Command:
             return []
         return ["--fp16", "--fp16-no-flatten-grads"]
 
-    def configuration(self, settings):
+    def configuration(self, hyperparameters):
         """fairseq's configuration of a run, before its folder and its updates are known.
 
         Raises UsageError: a further option changes what the recipe itself sets, or no run can have
         it
         """
-        run = dict(seed=1, updates=1, save_dir=self.args.save_dir, scored=["valid"])
-        recipe = parse_fairseq_args(list(map(str, self.own_options(settings, **run))))
-        whole = parse_fairseq_args(self.options(settings, **run))
+        run = Run(hyperparameters, seed=1)
+        options = self.recipe_options(run, 1, self.args.save_dir, ["valid"])
+        recipe = parse_fairseq_args(options)
+        whole = parse_fairseq_args([*options, *self.fairseq_args])
         refuse_own(options_set_by_recipe(), recipe, whole, self.fairseq_args)
         cfg = convert_namespace_to_omegaconf(whole)
         check_run_options(cfg)

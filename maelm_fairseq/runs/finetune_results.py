@@ -13,7 +13,8 @@ from ..base.errors import UsageError
 from ..base.files import atomic_write
 from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
-from ..evaluation.votes import BAG_OF_WORDS, CRF, TOGETHER
+from ..evaluation.baseline_scores import BAG_OF_WORDS, CRF
+from ..evaluation.ensemble import ENSEMBLE
 
 ENCODER = "encoder"
 TABLE = "results.tsv"
@@ -22,7 +23,7 @@ TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
 LABELLING_HINTS = {  # how predictors without a model of their own label new texts
     BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
     CRF: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
-    TOGETHER: "; recipes/label_texts.py labels new texts with both",
+    ENSEMBLE: "; recipes/label_texts.py labels new texts with both",
 }
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
@@ -143,7 +144,7 @@ def highest_score_line(results):
     close = []
     for other in comparable:
         # Both together cost most: no other predictor is compared with them.
-        if other is best or other.predictor == TOGETHER or is_clearly_ahead(best, other):
+        if other is best or other.predictor == ENSEMBLE or is_clearly_ahead(best, other):
             continue
         close.append(f"the {other.predictor}")
     clearly = f", not clearly ahead of {' or '.join(close)}" if close else ""

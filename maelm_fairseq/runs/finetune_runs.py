@@ -16,10 +16,11 @@ from ..base.errors import UsageError
 from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
 from ..checkpoints.building import read_checkpoint
+from ..finetuning.finetuning_task import SCORES_ENTRY
 from ..finetuning.labelled_files import is_test_split
-from ..finetuning.labelled_task import SCORES_ENTRY
 from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
+from .finetune_options import Run
 from .finetune_results import ranked
 from .log_report import LogReport, validations
 
@@ -41,12 +42,12 @@ class FineTuningRuns:
     """The runs of one task from one checkpoint.
 
     Args:
-        command: `finetune_options.Command`
+        command: `finetune_options.FineTuningCommand`
         cfg: fairseq's configuration of such a run
         jobs: `jobs.Jobs`
 
     Attributes:
-        task: the `LabelledTask`, which has read all files
+        task: the `FineTuningTask`, which has read all files
         splits: of these files
     """
 
@@ -67,7 +68,7 @@ class FineTuningRuns:
         """What the user calls a split."""
         return os.path.basename(self.path(split))
 
-    def scored(self):
+    def validation_splits(self):
         """The splits that a run is validated on."""
         return [split for split in self.splits if split.startswith("valid")]
 
@@ -82,61 +83,61 @@ class FineTuningRuns:
         inputs += self.command.fairseq_args
         return provenance.short_checksum(inputs)
 
-    def parent(self, settings):
+    def seeds_folder(self, hyperparameters):
         """The folder of the runs of all seeds.
 
         Its name includes the checksum of what they are made from, so that nothing is taken for the
         result of something else.
         """
-        name = f"{settings}-{self.checksum}"
+        name = f"{hyperparameters}-{self.checksum}"
         return os.path.join(self.command.args.save_dir, self.command.name, name)
 
-    def folder(self, settings, seed):
-        return os.path.join(self.parent(settings), f"seed{seed}")
+    def folder(self, run):
+        return os.path.join(self.seeds_folder(run.hyperparameters), f"seed{run.seed}")
 
-    def checkpoint_path(self, settings, seed):
+    def checkpoint_path(self, run):
         """The checkpoint that is reported: the last one, or the best if the options say by what."""
         chosen = "last" if self.cfg.checkpoint.best_checkpoint_metric == "loss" else "best"
-        return os.path.join(self.folder(settings, seed), f"checkpoint_{chosen}.pt")
+        return os.path.join(self.folder(run), f"checkpoint_{chosen}.pt")
 
-    def record_path(self, settings, seed):
+    def record_path(self, run):
         """The file with the scores of a run; it exists once fairseq-train has completed the run."""
-        return Path(self.folder(settings, seed), "scores.json")
+        return Path(self.folder(run), "scores.json")
 
-    def is_done(self, settings, seed):
+    def is_done(self, run):
         """Whether a run is complete; of a search, the scores are enough."""
-        has_model = seed == SEARCH_SEED or os.path.isfile(self.checkpoint_path(settings, seed))
-        return has_model and self.record_path(settings, seed).exists()
+        has_model = run.seed == SEARCH_SEED or os.path.isfile(self.checkpoint_path(run))
+        return has_model and self.record_path(run).exists()
 
-    def updates(self, settings):
-        batches = math.ceil(len(self.task.datasets["train"]) / settings.batch_size)
-        return batches * settings.epochs
+    def updates(self, hyperparameters):
+        batches = math.ceil(len(self.task.datasets["train"]) / hyperparameters.batch_size)
+        return batches * hyperparameters.epochs
 
-    def run_seeds(self, settings, seeds):
+    def run_seeds(self, hyperparameters, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
 
         def run(seed, environment):
-            return self.run(settings, seed, environment)
+            return self.run(Run(hyperparameters, seed), environment)
 
         return self.jobs.map(run, seeds)
 
-    def search(self, settings):
-        """Tries every one of the settings; returns the best."""
-        if len(settings) == 1:
-            return settings[0]
-        is_finished = all(self.is_done(candidate, SEARCH_SEED) for candidate in settings)
+    def search(self, candidates):
+        """Tries all candidates, a list of `Hyperparameters`; returns the best."""
+        if len(candidates) == 1:
+            return candidates[0]
+        is_finished = all(self.is_done(Run(candidate, SEARCH_SEED)) for candidate in candidates)
         if self.command.args.only_seed and not is_finished:
             raise UsageError(
                 "--only-seed with --search: the search is not finished; first run it with --seeds 1"
             )
-        print(f"searching {len(settings)} settings", flush=True)
+        print(f"searching {len(candidates)} settings", flush=True)
 
         def run(candidate, environment):
-            return self.run(candidate, SEARCH_SEED, environment)
+            return self.run(Run(candidate, SEARCH_SEED), environment)
 
-        records = self.jobs.map(run, settings)
-        best = settings[self.ranked(records)[0]]
-        print(f"best of {len(settings)}: {best}", flush=True)
+        records = self.jobs.map(run, candidates)
+        best = candidates[self.ranked(records)[0]]
+        print(f"best of {len(candidates)}: {best}", flush=True)
         return best
 
     def ranked(self, records):
@@ -144,17 +145,17 @@ class FineTuningRuns:
         metric = self.cfg.checkpoint.best_checkpoint_metric
         return ranked([record.scores["valid"] for record in records], metric)
 
-    def run(self, settings, seed, environment):
+    def run(self, run, environment):
         """Trains, unless that is done; prints the scores, and returns the `RunRecord`."""
-        name = f"{self.command.name}, {settings}, seed {seed}"
-        if not self.is_done(settings, seed):
-            self.train(settings, seed, environment, name)
-        if seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
-            for path in Path(self.folder(settings, seed)).glob("checkpoint*.pt"):
+        name = f"{self.command.name}, {run.hyperparameters}, seed {run.seed}"
+        if not self.is_done(run):
+            self.train(run, environment, name)
+        if run.seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
+            for path in Path(self.folder(run)).glob("checkpoint*.pt"):
                 path.unlink()
-        path = self.record_path(settings, seed)
+        path = self.record_path(run)
         record = read_json(path, RunRecord, "the scores of this run")
-        for split in self.scored():
+        for split in self.validation_splits():
             scores = record.scores.get(split, {})
             if scores.keys() != {*self.task.datasets[split].metrics}:
                 raise UsageError(
@@ -165,13 +166,13 @@ class FineTuningRuns:
             print(f"{name}, {self.file_name(split)}: {text}\n", end="", flush=True)
         return record
 
-    def train(self, settings, seed, environment, name):
+    def train(self, run, environment, name):
         """Has fairseq-train make a run, and keeps its scores.
 
         The variables in `environment` limit it to its device; `name` is what the user calls it.
         """
-        folder = self.folder(settings, seed)
-        record_path = self.record_path(settings, seed)
+        folder = self.folder(run)
+        record_path = self.record_path(run)
         record_path.unlink(missing_ok=True)  # the scores of a model that is gone
         provenance.check_unchanged(self.files)
         os.makedirs(folder, exist_ok=True)
@@ -180,7 +181,8 @@ class FineTuningRuns:
         metrics = self.task.datasets["valid"].metrics
         prefix = "  " if self.jobs.count == 1 else f"{name}: "
         show = progress(prefix, self.task.loss_unit())
-        argv = self.command.argv(settings, seed, self.updates(settings), folder, self.scored())
+        splits = self.validation_splits()
+        argv = self.command.argv(run, self.updates(run.hyperparameters), folder, splits)
         began = time.monotonic()
         status = self.jobs.execute(argv, log, environment, show)
         seconds = time.monotonic() - began
@@ -193,8 +195,8 @@ class FineTuningRuns:
         except UsageError:
             set_aside(folder, ".changed")
             raise
-        state = read_checkpoint(self.checkpoint_path(settings, seed))
-        scores = {split: state["task_state"][SCORES_ENTRY][split] for split in self.scored()}
+        state = read_checkpoint(self.checkpoint_path(run))
+        scores = {split: state["task_state"][SCORES_ENTRY][split] for split in splits}
         first = f"valid_{metrics[0]}"
         curve = [float(stats[first]) for stats in validations(log).values() if first in stats]
         save_json(asdict(RunRecord(scores, curve, seconds)), record_path)

@@ -3,17 +3,19 @@
 import numpy as np
 import pytest
 
-from maelm_fairseq.evaluation.votes import one_hot, spread, together
+from maelm_fairseq.evaluation.ensemble import average_predictions, one_hot, prediction_scale
 from maelm_fairseq.metrics import argmax_or_value
 
 
 def test_both_vote_with_the_same_weight_whatever_their_units():
     encoder = np.array([[9.0, 0, 0], [0, 9.0, 0]])
     margins = np.array([[1.0, 0, 0], [0, 0, 1.0]])
-    assert spread(encoder) == pytest.approx(9 * spread(margins))
+    assert prediction_scale(encoder) == pytest.approx(9 * prediction_scale(margins))
     # What is added to all classes makes no difference after softmax.
-    assert spread(encoder + [[5.0], [-7.0]]) == pytest.approx(spread(encoder))
-    sums = together(encoder, margins, [spread(encoder), spread(margins)])
+    assert prediction_scale(encoder + [[5.0], [-7.0]]) == pytest.approx(prediction_scale(encoder))
+    sums = average_predictions(
+        encoder, margins, [prediction_scale(encoder), prediction_scale(margins)]
+    )
     assert argmax_or_value(sums)[0] == 0
     assert sums[1, 1] == pytest.approx(sums[1, 2])
 
@@ -21,11 +23,13 @@ def test_both_vote_with_the_same_weight_whatever_their_units():
 def test_values_are_in_the_same_unit():
     values = np.array([[1.0], [2.0]])
     others = np.array([[3.0], [30.0]])
-    means = together(values, others, [spread(values), spread(others)])
+    means = average_predictions(
+        values, others, [prediction_scale(values), prediction_scale(others)]
+    )
     assert argmax_or_value(means).tolist() == [2, 16]
 
 
 def test_classes_as_outputs_answer_with_themselves():
     assert argmax_or_value(one_hot(np.array([2, 0, 1]), 3)).tolist() == [2, 0, 1]
     assert argmax_or_value(one_hot(np.array([0, 0]), 1)).tolist() == [0, 0]
-    assert spread(np.ones((4, 3))) == 1  # of outputs that are always the same
+    assert prediction_scale(np.ones((4, 3))) == 1  # of outputs that are always the same

@@ -26,10 +26,10 @@ from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..vocabulary import read_vocabulary
 from .encoder_options import copy_encoder_options
+from .finetuning_dataset import IGNORE_INDEX
 from .jackknife import JACKKNIFE_GROUPS
-from .labelled_dataset import IGNORE_INDEX
 from .labelled_files import find_file, is_test_split
-from .validation_scores import METER, Validation
+from .validation_scores import METER, ValidationScores
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ SCORES_ENTRY = "scores"  # in the state of the task: {split: {metric: percent}},
 
 
 @dataclass
-class LabelledTaskConfig(PrecisionConfig):
+class FineTuningConfig(PrecisionConfig):
     data: str = setting(
         MISSING,
         "folder with the vocabulary: dict.txt and sentencepiece.model or tokenizer.json",
@@ -52,8 +52,8 @@ class LabelledTaskConfig(PrecisionConfig):
     valid_subset: str = II("dataset.valid_subset")
 
 
-class LabelledTask(MaeLmBaseTask, ABC):
-    """The base of tasks that fine-tune an encoder; their `cfg` is a `LabelledTaskConfig`."""
+class FineTuningTask(MaeLmBaseTask, ABC):
+    """The base of tasks that fine-tune an encoder; their `cfg` is a `FineTuningConfig`."""
 
     recipe_help = ""  # the options that only this task has, for the help of its recipe
     files = {}  # {split: possible names of its file}
@@ -67,7 +67,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         super().__init__(cfg, dictionary)
         self.positions = None  # see `set_max_positions`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
-        self.validation = Validation(self)
+        self.validation = ValidationScores(self)
 
     # What a task says of itself
 
@@ -90,7 +90,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         """Reads a file: what the next two methods get as `contents`."""
 
     @abstractmethod
-    def prepare(self, path, contents):
+    def record_labels(self, path, contents):
         """Puts into the state what prediction needs, such as labels, from the training file."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
 
     @abstractmethod
     def make_dataset(self, path, split, contents):
-        """The examples of a file: `labelled_dataset.LabelledDataset`."""
+        """The examples of a file: `finetuning_dataset.FineTuningDataset`."""
 
     def compute_output(self, model, net_input):
         """The output of the head, in float32 or more, from which loss and predictions follow."""
@@ -144,7 +144,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         """The file of a split; None if there is none and it is not required."""
         return find_file(self.cfg.labelled, split, self.files, required)
 
-    def contents(self, split):
+    def read_split(self, split):
         """What the file of a split says; see `read`."""
         if split not in self._contents:
             self._contents[split] = self.read(self.path(split), split)
@@ -152,7 +152,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
 
     def prepare_state(self):
         """Reads the training file, and puts into the state what prediction needs."""
-        self.prepare(self.path("train"), self.contents("train"))
+        self.record_labels(self.path("train"), self.read_split("train"))
 
     # What fairseq asks for
 
@@ -201,7 +201,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         self.state.merge_state_dict(asdict(info_of_checkpoint(state, path).pretraining))
 
     def load_dataset(self, split, **kwargs):
-        dataset = self.make_dataset(self.path(split), split, self.contents(split))
+        dataset = self.make_dataset(self.path(split), split, self.read_split(split))
         self.datasets[split] = dataset
         del self._contents[split]
         logger.info(dataset.summary)
@@ -225,7 +225,7 @@ class LabelledTask(MaeLmBaseTask, ABC):
         with torch.no_grad():
             loss, ntargets, logged, output = criterion.step(model, sample)
         predictions = self.compute_predictions(output, sample, self.datasets[split])
-        self.validation.add(split, dict(zip(sample["id"].tolist(), predictions)))
+        self.validation.gather(split, dict(zip(sample["id"].tolist(), predictions)))
         return loss, ntargets, logged
 
     def reduce_metrics(self, logging_outputs, criterion):

@@ -1,12 +1,7 @@
-"""What predictors score on labelled files, and what an encoder and a bag of words predict together.
-
-Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
-"""
+"""What predictors without an encoder score on labelled files: names, scores, and their file."""
 
 from dataclasses import dataclass
 from typing import Dict, List
-
-import numpy as np
 
 from ..finetuning.jackknife import standard_errors
 
@@ -14,7 +9,6 @@ BAG_OF_WORDS = "bag of words"
 MOST_FREQUENT = "most frequent class"
 CRF = "CRF"
 MOST_FREQUENT_TAG = "most frequent tag of each word"
-TOGETHER = "encoder and bag of words together"
 
 
 @dataclass
@@ -67,33 +61,3 @@ def show_scores(scores):
     for score in scores:
         where = f"{score.metric} on {score.file}"
         print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.error:.2f}")
-
-
-def spread(predictions):
-    """How much predictions (n, K) differ: the standard deviation around the mean of each example.
-
-    For values, it is 1.
-    """
-    if predictions.shape[1] == 1:
-        return 1.0
-    deviations = predictions - predictions.mean(axis=1, keepdims=True)
-    return float(deviations.std()) or 1.0
-
-
-def together(encoder, bag_of_words, spreads):
-    """The mean of both predictions, (n, K), with the same weight for both.
-
-    Args:
-        encoder, bag_of_words: (n, K)
-        spreads: of both, on the dev file: logits and margins are in different units, values are in
-            the same unit
-    """
-    return (encoder / spreads[0] + bag_of_words / spreads[1]) / 2
-
-
-def one_hot(classes, count):
-    """The predictions (n, K) of classes, (n,), of which there are `count`.
-
-    K is at least 2, as a single number is a value.
-    """
-    return np.eye(max(2, count))[classes]

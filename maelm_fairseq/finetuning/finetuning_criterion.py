@@ -6,8 +6,8 @@ from ..fairseq_api import FairseqCriterion, metrics
 from ..precision import autocast
 
 
-class LabelledCriterion(FairseqCriterion):
-    """The loss of a `LabelledTask`; its sample size is the number of targets."""
+class FineTuningCriterion(FairseqCriterion):
+    """The loss of a `FineTuningTask`; its sample size is the number of targets."""
 
     def forward(self, model, sample, reduce=True):
         """Returns the loss (a sum), the number of targets, and the values to log."""

@@ -15,11 +15,11 @@ IGNORE_INDEX = -100  # the target of a token that has none
 SORTED_POOL_SIZE = 1024
 
 
-class LabelledDataset(EveryItemDataset):
+class FineTuningDataset(EveryItemDataset):
     """Sequences of tokens with targets; subclasses add what predictions and scores need.
 
     Args:
-        task: `LabelledTask`
+        task: `FineTuningTask`
         split: such as "valid"
         sequences: list of lists of tokens
         targets: list of lists of numbers: one for a whole sequence, two for a span, or one for each

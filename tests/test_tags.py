@@ -1,0 +1,119 @@
+"""Words with tags in experiments/: what archives contain, and the table that records make."""
+
+import io
+import tarfile
+
+import pandas as pd
+import pytest
+
+import small
+import tags
+from conftest import error_of, run_main
+from maelm_fairseq.finetuning.tagged_files import read_tagged
+
+PAGE_OF_NEWSPAPER = [
+    ("Te", "O"),
+    ("Londen", "I-LOC"),
+    ("is", "O"),
+    ("Jan", "B-PER"),
+    ("Smit.", "I-PER"),
+    ("De", "O"),
+    ("heer", "O"),
+    ("P.", "I-PER"),
+    ("Smit", "I-PER"),
+]
+ADDRESSES = (
+    "<AddressCollection><AddressString><AddressNumber>1</AddressNumber> "
+    "<StreetName>Long Way</StreetName></AddressString></AddressCollection>"
+)
+
+
+def write_archive(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in members.items():
+            contents = text.encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(contents)
+            archive.addfile(info, io.BytesIO(contents))
+
+
+@pytest.fixture
+def archives(tmp_path):
+    page = "".join(
+        f"{word} {number} {tag}\n" for number, (word, tag) in enumerate(PAGE_OF_NEWSPAPER)
+    )
+    pages = {f"seqlearn/examples/nerdata/{name}.bio": page for name in "ab"}
+    write_archive(tmp_path / tags.ARCHIVES["dutch_entities"], pages)
+    write_archive(
+        tmp_path / tags.ARCHIVES["us_addresses"], {"usaddress/training/labeled.xml": ADDRESSES}
+    )
+    return tmp_path
+
+
+def test_sentences_end_at_full_stops_and_entities_begin_with_b(archives):
+    archive = archives / tags.ARCHIVES["dutch_entities"]
+    first, second, *repeated = tags.dutch_entities(archive)
+    assert first == [
+        ("Te", "O"),
+        ("Londen", "B-LOC"),
+        ("is", "O"),
+        ("Jan", "B-PER"),
+        ("Smit.", "I-PER"),
+    ]
+    assert second == [("De", "O"), ("heer", "O"), ("P.", "B-PER"), ("Smit", "I-PER")]
+    assert repeated == [first, second]
+
+
+def test_each_sentence_is_in_one_file_that_fine_tuning_reads(archives, tmp_path):
+    run_main(tags.main, "files", archives, "--run", tmp_path)
+    sentences = {}
+    for data in tags.READERS:
+        found = []
+        for path in sorted((tmp_path / "tags" / "files" / data).iterdir()):
+            found += read_tagged(path) if path.stat().st_size else []
+        sentences[data] = [(sentence.words, sentence.tags) for sentence in found]
+    assert len(sentences["dutch_entities"]) == 2
+    words = ["1", "Long", "Way"]
+    assert sentences["us_addresses"] == [(words, ["AddressNumber", "StreetName", "StreetName"])]
+    fault = error_of(tags.main, "files", tmp_path / "tags", "--run", tmp_path)
+    assert "expected seqlearn-0.2.tar.gz, found no such file" in fault
+
+
+def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(tags, "RECORDS", tmp_path)
+    starts = {
+        "small-1": ("a.pt", 50.0),
+        "small-2": ("b.pt", 60.0),
+        "untrained-1": ("scratch", 30.0),
+    }
+    for run, (start, score) in starts.items():
+        rows = []
+        for task, metric in tags.METRICS.items():
+            for split in ["dev.txt", "test.txt"]:
+                rows.append([task, split, metric, score, 1.0, start])
+                rows.append([task, split, metric, 70.0, 1.0, "CRF"])
+                rows.append([task, split, "precision", 10.0, 1.0, "CRF"])
+        folder = tmp_path / "tags" / run
+        folder.mkdir(parents=True)
+        columns = ["task", "split", "metric", "median", "error", "start"]
+        pd.DataFrame(rows, columns=columns).to_csv(folder / "results.tsv", sep="\t", index=False)
+    folder = tmp_path / "tags" / tags.TRIALS
+    folder.mkdir()
+    settings = ["batch32-epochs5-1a2b", "batch32-epochs5-3c4d --lr 1"]
+    rows = [["dutch_entities", "dev.txt", "f1", 40.0, 1.0, "a.pt", name] for name in settings]
+    pd.DataFrame(rows, columns=[*columns, "settings"]).to_csv(
+        folder / "results.tsv", sep="\t", index=False
+    )
+    run_main(tags.main, "record", "--run", tmp_path)
+    trials = [cells_of(line) for line in tags.trials().splitlines()[2:]]
+    assert trials == [["batch32-epochs5", "40.00", ""], ["batch32-epochs5 --lr 1", "40.00", ""]]
+    assert [cells_of(line) for line in tags.table().splitlines()[2:]] == [
+        [small.VARIANT_TITLES["small"], "2", *["55.00"] * 4],
+        [small.VARIANT_TITLES["untrained"], "1", *["30.00"] * 4],
+        ["CRF", "", *["70.00"] * 4],
+    ]
+
+
+def cells_of(line):
+    """The cells of a row of a table."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
