@@ -93,7 +93,7 @@ def build_variant(folder, args, variant):
 
 
 def compute_all_rows(encoder):
-    """Has the encoder's last layer compute all rows, instead of only those that are read."""
+    """Makes the encoder's last layer compute all rows, instead of only those that are read."""
     forward = encoder.forward
 
     def forward_all(x, positions, padded, outputs, *others):

@@ -22,7 +22,7 @@ from maelm_fairseq.preparation.documents import (
     documents_up_to,
     needed_documents,
 )
-from maelm_fairseq.preparation.encode import encode
+from maelm_fairseq.preparation.encode import count_documents, encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_identity
 from maelm_fairseq.preparation.records import Manifest, Options, claim, options_with_values
@@ -155,12 +155,11 @@ def add_options(parser):
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
 
 
-def count_documents(args, manifest, vocabulary):
+def documents_of_training(args, manifest, vocabulary):
     """The number of documents in --train, counted once."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
-        counts = encode(args.train, manifest.train, {}, "train", vocabulary, args.workers)
-        save_json(counts.documents, path)
+        save_json(count_documents(args.train, manifest.train, vocabulary), path)
     documents = read_json(path, int, "the number of documents in --train")
     check_documents(documents, args.shards, args.valid_documents)
     return documents
@@ -239,7 +238,7 @@ def main():
     vocabulary = write_vocabulary(tokenizer, args.dest)
     held_out = None
     if args.valid_documents:
-        held_out = HeldOut(args.valid_documents, count_documents(args, manifest, vocabulary))
+        held_out = HeldOut(args.valid_documents, documents_of_training(args, manifest, vocabulary))
     if args.only_vocabulary:
         say(f"{vocabulary} and dict.txt are ready")
         return

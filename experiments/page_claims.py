@@ -106,7 +106,7 @@ def verdict(values, is_rank=True):
     mean = round(values.mean(), 9)
     error = values.sem()
     unit = "dimensions" if is_rank else "points"
-    if not error > 0:  # ranks are whole numbers: without any spread, no interval is known
+    if not error > 0:  # ranks are integers: without any spread, no interval is known
         text = f"{mean:+.1f} {unit}"
         if n > 1:
             text += " in each seed"

@@ -20,9 +20,7 @@ def label_scale(task_state):
 
 
 def unscale_head(head, mean, std):
-    """Has a head of standardised numbers predict the numbers themselves, in its float32.
-
-    The head is changed in place.
+    """Folds the mean and standard deviation of the labels into a head, in place, in float32.
 
     Raises UsageError: float32 cannot tell the numbers apart
     """

@@ -146,7 +146,7 @@ def main():
                 stream.writelines(map(table_line, predictions, chunk))
             count += len(chunk)
         if count == 0:
-            raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
+            raise UsageError(f"{args.texts}: it is empty, expected a string in each line")
     print(f"written: {args.dest}, {count:,} texts")
 
 

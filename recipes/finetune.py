@@ -113,7 +113,7 @@ def report_end(curves, result, epochs):
 
 
 def report_best(runs, hyperparameters, best, records):
-    """Has the model of the best seed predict every split; writes its predictions and its report.
+    """Predicts every split with the model of the best seed; writes its predictions and its report.
 
     Args:
         best: the seed

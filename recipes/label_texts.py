@@ -126,7 +126,7 @@ def read_texts(path, columns):
     """The texts of a file: tuples of one or two."""
     texts = [tuple(line) for chunk in chunks_of_file(path, columns) for line in chunk]
     if not texts:
-        raise UsageError(f"{path}: it is empty, expected a text in each line")
+        raise UsageError(f"{path}: it is empty, expected a string in each line")
     return texts
 
 

@@ -124,7 +124,7 @@ def test_what_is_refused(adapted, tmp_path):
         (["--extend-positions", 9], too_few),
         (["--tokens-per-sample", 256], too_long),
         (["--save-dir", "elsewhere"], "--save-dir: the recipe sets it"),
-        (["--max-update", 0], "--max-update: expected a whole number from 1"),
+        (["--max-update", 0], "--max-update: expected an integer from 1"),
         (["--pairs", table], "expected good and bad"),
         (["--model", existing], "there: no vocabulary, expected"),
     ]:

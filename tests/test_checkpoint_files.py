@@ -292,10 +292,10 @@ UNUSABLE = {
     "a_negative_position": "iterations_in_epoch: found -1 must be from 0 to",
     "negative_batches": "consumed: item 1: batches: found -3 must be from 0 to",
     "consumed_that_is_a_number": "consumed: found 3, expected a list",
-    "data_that_are_a_number": "data: found 3, expected a text",
+    "data_that_are_a_number": "data: found 3, expected a string",
     "meters_that_are_none": "metrics: default: found None, expected a list",
     "a_loss_that_is_a_text": "val_loss: found '5', expected a number",
-    "labels_that_are_numbers": "labels: item 1: found 1, expected a text",
+    "labels_that_are_numbers": "labels: item 1: found 1, expected a string",
     "a_form_of_another_type": "form: found a list of 1, expected a list of 4",
     "a_form_of_an_unknown_metric": (
         "form: item 4: item 1: found 'nope', expected one of accuracy, f1, matthews"
@@ -307,7 +307,7 @@ UNUSABLE = {
     "no_step": "step is not a number from 1 on",
     "no_moments": "exp_avg has the shape none",
     "moments_missing": "state of weight 0: exp_avg has the shape none, expected",
-    "updates_that_are_a_text": "num_updates: found '5', expected a whole number",
+    "updates_that_are_a_text": "num_updates: found '5', expected an integer",
     "an_iterator_that_is_a_list": "train_iterator: found a list, expected an object",
     "weights_that_are_numbers": "not a checkpoint of MAE-LM",
     "a_weight_that_is_not_finite": (

@@ -386,7 +386,7 @@ def test_fewer_documents_than_shards(text, prepared, tmp_path):
 
 
 NOT_ALLOWED = "argument --valid-documents: not allowed with argument --valid"
-NO_SIZE = "argument --vocab-size: expected a whole number from 1 to 2147483647, found '0'"
+NO_SIZE = "argument --vocab-size: expected an integer from 1 to 2147483647, found '0'"
 
 
 @pytest.mark.parametrize("options, message", [

@@ -289,7 +289,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     refuses(message, tasks_in, f"{folder}/labelled/kind")
     assert tasks_in(str(folder / "labelled")) == TASKS
     refused("--regression typo: expected some of --tasks, kind length", "--regression", "typo")
-    message = "--few-shot-repeats: expected a whole number from 0 to 2147483647, found '-1'"
+    message = "--few-shot-repeats: expected an integer from 0 to 2147483647, found '-1'"
     refused(message, "--few-shot-repeats", "-1")
     refused("--compare mlm mlm: expected two different arms", "--compare", "mlm", "mlm")
     (tmp_path / "evaluation.md").write_text("somebody's")

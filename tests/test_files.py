@@ -262,17 +262,17 @@ def test_json(tmp_path):
 
 @pytest.mark.parametrize("kind, value, message", [
     (Record, [], "found a list, expected an object"),
-    (Record, {**GOOD, "name": None}, "name: found None, expected a text"),
-    (Record, {**GOOD, "counts": {"a": True}}, "counts: a: found True, expected a whole number"),
+    (Record, {**GOOD, "name": None}, "name: found None, expected a string"),
+    (Record, {**GOOD, "counts": {"a": True}}, "counts: a: found True, expected an integer"),
     (Record, {**GOOD, "parts": {}}, "parts: found a dict, expected a list"),
     (Record, {**GOOD, "pairs": [["1", "a"]]},
-     "pairs: item 1: item 1: found '1', expected a whole number"),
+     "pairs: item 1: item 1: found '1', expected an integer"),
     (Record, {**GOOD, "pairs": [[1]]}, "pairs: item 1: found a list of 1, expected a list of 2"),
-    (Record, {**GOOD, "other": 5}, "other: found 5, expected a text"),
-    (Part, {"sizes": [1, "2"]}, "sizes: item 2: found '2', expected a whole number"),
+    (Record, {**GOOD, "other": 5}, "other: found 5, expected a string"),
+    (Part, {"sizes": [1, "2"]}, "sizes: item 2: found '2', expected an integer"),
     (Part, {"sizes": [], "share": "1"}, "share: found '1', expected a number"),
     (Part, {"sizes": [], "share": 10**400}, "share: found 1000.*, expected a number"),
-    (MaeLmConfig, {"encoder_layers": 3.5}, "encoder_layers: found 3.5, expected a whole number"),
+    (MaeLmConfig, {"encoder_layers": 3.5}, "encoder_layers: found 3.5, expected an integer"),
     (MaeLmConfig, {"classification_pooling": "last"}, "found 'last', expected one of first, mean"),
 ])  # fmt: skip
 def test_values_of_another_type(kind, value, message):

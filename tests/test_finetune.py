@@ -634,8 +634,8 @@ def test_wrong_input(files, arguments, tmp_path):
     assert "--relative-position-local-init" in argv_of(runs, candidates)
     assert "nosuch.pt: not found" in error_with("--checkpoint", tmp_path / "nosuch.pt")
     for option, value, expected in [
-        ("--seeds", 0, "a whole number from 1 to 2147483647, found '0'"),
-        ("--epochs", 10**30, f"a whole number from 1 to 1000000, found '1{'0' * 30}'"),
+        ("--seeds", 0, "an integer from 1 to 2147483647, found '0'"),
+        ("--epochs", 10**30, f"an integer from 1 to 1000000, found '1{'0' * 30}'"),
         ("--lr", 0, "a number from 1e-12 to 10, found '0'"),
         ("--warmup-ratio", 7, "a number from 0 to 1, found '7'"),
     ]:

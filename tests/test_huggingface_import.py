@@ -296,7 +296,7 @@ REFUSED = {
     ),
     "num_attention_heads 2": (
         configured(num_attention_heads="2"),
-        "config.json: num_attention_heads: found '2', expected a whole number$",
+        "config.json: num_attention_heads: found '2', expected an integer$",
     ),
     "hidden_dropout_prob {}": (
         configured(hidden_dropout_prob={}),

@@ -58,8 +58,8 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
     ('{"sentence_good": "a", "sentence_bad": "b", "UID": "u"}', "found no linguistics_term"),
     (blimp_line("a", " "), "line 2: sentence_bad: found no text"),
     (blimp_line("a", "b", UID=""), "line 2: UID: found no text"),
-    (blimp_line("a", 5), "line 2: sentence_bad: found 5, expected a text"),
-    (blimp_line("a", None), "line 2: sentence_bad: found None, expected a text"),
+    (blimp_line("a", 5), "line 2: sentence_bad: found 5, expected a string"),
+    (blimp_line("a", None), "line 2: sentence_bad: found None, expected a string"),
     (blimp_line("a \ud800", "b"), r"line 2: unpaired surrogate '\\ud800' after"),
 ])  # fmt: skip
 def test_a_line_that_is_no_pair_of_blimp_is_refused(tmp_path, line, message):

@@ -139,7 +139,7 @@ def assert_refused(done, kind, path):
     ("a_nested_weight", "a tensor of another kind"),
     ("complex_numbers", "a value of type complex"),
     ("a_weight_without_a_name", "a key of type NoneType"),
-    ("a_number_for_a_name", "name: found 5, expected a text"),
+    ("a_number_for_a_name", "name: found 5, expected a string"),
     ("a_number_of_many_digits", "were not loaded"),
     ("a_list_in_itself", "RecursionError"),
     ("names_of_2_000_layers", "--encoder-layers 2000 must be from 1 to 1,000"),

@@ -334,10 +334,10 @@ UNFIT = {  # rows of CoNLL-U, and the message that refuses them
         "line 1: found a range of words up to 3",
     ),
     "range backwards": ([("2-1", "a", "_", "_")], "line 1: found the ID '2-1', expected 1"),
-    "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected a text"),
+    "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected a string"),
     "space before the tag": (
         [("1", "a", " X", "_")],
-        "line 1: the column upos is ' X', expected a text",
+        "line 1: the column upos is ' X', expected a string",
     ),
     "no tag": (
         [("1", "a", "X", "_"), ("2", "b", "_", "_")],
@@ -392,13 +392,13 @@ def test_squads_json(tmp_path):
 
 
 @pytest.mark.parametrize("context, qas, message", [
-    (None, [], "context: found None, expected a text"),
+    (None, [], "context: found None, expected a string"),
     ("kan", [question("a", "?", ("x", "8"))],
      "question 'a': answers: item 1: answer_start: found '8', expected a"),
     ("kan", [question("a", "?", ("x", 0))] * 2, "question 'a': its id occurs twice"),
     ("kan", [question("a", "?", ("x", 0), is_impossible=True)],
      "'a': is_impossible is True, but it has 1 answers"),
-    ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a text"),
+    ("kan", [{"id": 3, "question": "?"}], "question 3: id: found 3, expected a string"),
     ("kan", [{"id": "a", "question": "?"}],
      "question 'a': found no answers, expected a list, empty if there are"),
     ("kan", [], "found no questions"),

@@ -118,7 +118,7 @@ def test_sizes_are_those_of_the_weights_whatever_the_options_say():
     options["unknown"] = []
     assert model_configuration(weights, options, "model.pt") == cfg
     options["encoder_layers"] = "1"
-    message = "model.pt: model: encoder_layers: found '1', expected a whole number"
+    message = "model.pt: model: encoder_layers: found '1', expected an integer"
     with pytest.raises(ValueError, match=message):
         model_configuration(weights, options, "model.pt")
 

@@ -72,7 +72,7 @@ def script_and_options(scripts):
 
 
 def shorten_argparse_errors():
-    """Has all parsers of this process, also fairseq's, report errors in one line, without usage."""
+    """Makes all parsers of this process, also fairseq's, report errors in one line."""
     argparse.ArgumentParser.error = Parser.error
 
 
@@ -83,7 +83,7 @@ def within(minimum, maximum=2**31 - 1, number_type=int):
         with contextlib.suppress(ValueError):
             if minimum <= number_type(text) <= maximum:
                 return number_type(text)
-        what = "a whole number" if number_type is int else "a number"
+        what = "an integer" if number_type is int else "a number"
         raise argparse.ArgumentTypeError(
             f"expected {what} from {minimum} to {maximum}, found {text!r}"
         )

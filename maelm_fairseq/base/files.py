@@ -128,7 +128,7 @@ def with_final_path(path, partial, error):
 
 
 def sync(path):
-    """Has the operating system write a file or a folder to the disk, where the file system can."""
+    """Asks the system to write a file or a folder to the disk, where the file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeldError(Exception):
-    """Another process holds a lock; the text says which."""
+    """Another process holds a lock; the message says which."""
 
 
 @contextlib.contextmanager

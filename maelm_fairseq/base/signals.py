@@ -21,5 +21,5 @@ def handle_unless_ignored(handler):
 
 
 def end_with_parent():
-    """Has the system send this process SIGTERM when the process that started it ends."""
+    """Asks the system to send this process SIGTERM when the process that started it ends."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

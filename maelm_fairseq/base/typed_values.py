@@ -9,7 +9,7 @@ from .errors import UsageError
 
 # Cached, as large files have a hundred thousand objects of one class.
 type_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
-TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 
 
 def typed(expected_type, value, where):

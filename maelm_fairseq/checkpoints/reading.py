@@ -30,8 +30,8 @@ def read_file(path, writer="fairseq-train", old=False):
         path: of the file
         writer: the program that writes such files, for the error message
         old: read files from before PyTorch 1.6, too
-    Returns: dicts, lists, tuples, sets, dense tensors, texts and numbers, of these exact types;
-        keys are texts or whole numbers
+    Returns: dicts, lists, tuples, sets, dense tensors, strings and numbers, of these types, not of
+        subclasses; keys are strings or integers
     Raises:
         FileNotFoundError: there is no such file
         UsageError: it is damaged, or contains anything else
@@ -135,7 +135,7 @@ class Copier:
             for key in value:
                 if type(key) not in (str, int):
                     raise ValueError(
-                        f"a key of type {type(key).__name__}, expected a text or a whole number"
+                        f"a key of type {type(key).__name__}, expected a string or an integer"
                     )
             return {self.copy(key): self.copy(item) for key, item in value.items()}
         if value_type in (list, tuple, set):

@@ -148,7 +148,7 @@ class TokenBlocks:
         """
         size = int(self.sizes[i]) * self._dtype.itemsize
         offset = int(self.starts[i]) * self._dtype.itemsize
-        # Not mapped: a process that reads beyond the end of a mapped file is killed without a word.
+        # Not mapped: a process that reads beyond the end of a mapped file is killed by SIGBUS.
         content = os.pread(self._file.fileno(), size, offset)
         if len(content) < size:
             self._check_length()

@@ -107,7 +107,7 @@ class ResumableIterator(EpochBatchIterator):
         return state
 
     def end_epoch_after_missed_validation(self):
-        """Continues after a validation that was due at this place and has been made up for.
+        """Continues after a validation that was due at this position and has been run now.
 
         Ends the epoch if the place is its end.
 

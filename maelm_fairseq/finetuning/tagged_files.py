@@ -197,7 +197,7 @@ def add_word(sentence, path, line, fields, column):
     for name, field in [("form", word), (column, tag)]:
         if not field or field != field.strip():
             raise UsageError(
-                f"{path}: line {line}: the column {name} is {field!r}, expected a text; correct it"
+                f"{path}: line {line}: the column {name} is {field!r}, expected text; correct it"
             )
     sentence.words.append(word)
     sentence.tags.append(tag)

@@ -62,7 +62,7 @@ def bucket_of(distance, config):
     ratio = longest / exact
     share = (n.clamp(min=exact).double() / exact).log() / math.log(ratio)
     if is_t5:
-        # The logarithm may be just below a whole number.
+        # The logarithm may be just below an integer.
         far = exact + (share * (half - exact) + 1e-9).long()
         bucket = torch.where(n < exact, n, far.clamp(max=half - 1))
         return bucket + half * (distance > 0)

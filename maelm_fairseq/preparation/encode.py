@@ -83,21 +83,21 @@ class Shard:
     """Collects the lines of one shard and writes them once they are encoded.
 
     Args:
-        tokens: binary file to write, of all tokens
-        sizes: binary file to write, of the int32 number of tokens of each line
+        tokens_file: binary file to write, of all tokens
+        sizes_file: binary file to write, of the int32 number of tokens of each line
         record: `SplitRecord` to keep; `finish` completes it
     """
 
-    def __init__(self, tokens, sizes, record):
-        self.tokens = tokens
-        self.sizes = sizes
+    def __init__(self, tokens_file, sizes_file, record):
+        self.tokens_file = tokens_file
+        self.sizes_file = sizes_file
         self.record = record
         self.lines = []  # which are not encoded yet
         self.size = 0  # the characters of these lines
         self.digest = hashlib.sha256()
         self.unknown = Counter()
         self.sample = []
-        self.random = random.Random(1).random
+        self.draw = random.Random(1).random
 
     def add(self, line):
         """Adds a line of text, or `""` for the end of a document."""
@@ -109,7 +109,7 @@ class Shard:
             return
         if len(line) <= SAMPLE_LENGTH:
             # The lines with the highest random numbers are a uniform sample.
-            item = self.random(), self.record.text_lines + self.record.documents, line
+            item = self.draw(), self.record.text_lines + self.record.documents, line
             if len(self.sample) < SAMPLE_LINES_FOR_CHECK:
                 heapq.heappush(self.sample, item)
             else:
@@ -118,9 +118,9 @@ class Shard:
 
     def write(self, tokens, sizes, unknown):
         """Writes what `encode_text` returned."""
-        self.tokens.write(tokens.tobytes())
+        self.tokens_file.write(tokens.tobytes())
         self.digest.update(tokens)
-        self.sizes.write(sizes.tobytes())
+        self.sizes_file.write(sizes.tobytes())
         self.record.tokens += len(tokens)
         self.unknown.update(unknown)
 
@@ -147,7 +147,7 @@ class ChunkQueue:
         self.pending = deque()  # (shard, the future of its encoded chunk), in order
 
     def submit(self, shard):
-        """Has the lines of a shard encoded; waits for earlier ones if many are pending."""
+        """Sends the lines of a shard to a worker; waits for earlier ones if many are pending."""
         chunk = "\n".join(shard.lines)
         shard.lines = []
         shard.size = 0
@@ -168,6 +168,17 @@ class ChunkQueue:
             shard.write(*result.result())
 
 
+def count_documents(paths, identities, vocabulary):
+    """The number of documents in files; arguments and errors as for `encode`."""
+    counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
+    count_name = line_counter(read_subwords(vocabulary))
+    with progress_bar("count documents", sum(map(os.path.getsize, paths))) as bar:
+        for _ in lines_of_documents(lines_of_files(paths, bar), count_name, counts):
+            pass
+    check_input(paths, identities, counts)
+    return counts.documents
+
+
 def encode(paths, identities, folders, split, vocabulary, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
@@ -175,10 +186,12 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
         paths: files of raw text; the end of a file ends a document
         identities: of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write SPLIT.bin, SPLIT.idx and
-            SPLIT.json}; may be empty
+            SPLIT.json}
+        split: whose documents are encoded
+        vocabulary: path of its file
+        workers: number of worker processes
+        shards: how many there are in all
         held_out: `HeldOut`; None: all documents are for `split`
-    Returns:
-        `records.InputCounts`
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file
             that changed, or a killed worker
@@ -186,8 +199,7 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
     counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
     tokenizer = read_subwords(vocabulary)
     with ExitStack() as stack:
-        title = f"encode {split}" if folders else "count documents"
-        bar = stack.enter_context(progress_bar(title, sum(map(os.path.getsize, paths))))
+        bar = stack.enter_context(progress_bar(f"encode {split}", sum(map(os.path.getsize, paths))))
         digest = sha256(vocabulary)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
@@ -201,9 +213,18 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
             where, number = held_out.split_of(document) if held_out else (split, document)
             return out.get(number % shards) if where == split else None
 
+        current = None  # the number of a document
+        shard = None
         try:
             lines = lines_of_files(paths, bar)
-            distribute(lines, line_counter(tokenizer), counts, shard_of, queue.submit)
+            for document, line in lines_of_documents(lines, line_counter(tokenizer), counts):
+                if document != current:
+                    current = document
+                    shard = shard_of(document)
+                if shard:
+                    shard.add(line)
+                    if shard.size > CHUNK_CHARACTERS:
+                        queue.submit(shard)
             queue.finish(out.values())
         except BrokenProcessPool:
             raise UsageError(
@@ -213,17 +234,16 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
-                shard.record.sha256["idx"] = write_index(stream, shard.sizes, dtype)
+                shard.record.sha256["idx"] = write_index(stream, shard.sizes_file, dtype)
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
-    return counts
 
 
 def open_shard(stack, folder, split, record):
     """A `Shard` whose files are closed with an ExitStack."""
-    tokens = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
-    sizes = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-    return Shard(tokens, sizes, record)
+    tokens_file = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
+    sizes_file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+    return Shard(tokens_file, sizes_file, record)
 
 
 def lines_of_files(paths, bar):
@@ -234,37 +254,33 @@ def lines_of_files(paths, bar):
         yield FILE_END
 
 
-def distribute(lines, count_name, counts, shard_of, submit):
-    """Adds lines to the shards of their documents.
+def lines_of_documents(lines, count_name, counts):
+    """Yields (number of a document, line) for each line of text, and with "" after each document.
 
     Args:
         lines: those of all files, with FILE_END
         count_name: function of a line: which of `counts` it belongs to
         counts: `InputCounts` to update
-        shard_of: function of the number of a document: its `Shard`; None if it is not for these
-        submit: function that encodes the lines that a shard has collected
     """
     counts_of_lines = Counter()
     is_inside = False  # whether the last line was one of a document
-    shard = None
+    document = -1
     for line in lines:
         is_text = False
         if line is not FILE_END:
             name = count_name(line)
             counts_of_lines[name] += 1
             is_text = name == "text_lines"
-        if is_text and not is_inside:
-            shard = shard_of(counts.documents)
-            counts.documents += 1
-        if shard and (is_inside or is_text):
-            shard.add(line if is_text else "")
-            if shard.size > CHUNK_CHARACTERS:
-                submit(shard)
+        if is_text:
+            document += not is_inside
+            yield document, line
+        elif is_inside:
+            yield document, ""
         is_inside = is_text
-    vars(counts).update(counts_of_lines, lines=counts_of_lines.total())
+    vars(counts).update(counts_of_lines, lines=counts_of_lines.total(), documents=document + 1)
 
 
-def check_input(paths, identities, counts, shards):
+def check_input(paths, identities, counts, shards=1):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, identities):
         if file_identity(path) != before:

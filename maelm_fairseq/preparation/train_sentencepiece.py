@@ -85,10 +85,10 @@ def sample_lines(paths, count):
     every machine, and after a restart.
     """
     # Every line gets a random number; those with the lowest are drawn.
-    number = random.Random(1).random
+    draw = random.Random(1).random
     with progress_bar("sample lines", sum(map(os.path.getsize, paths))) as bar:
         lines = enumerate(chain.from_iterable(read_lines(path, bar.update) for path in paths))
-        numbered = ((number(), place, line) for place, (_, line) in lines if line.strip())
+        numbered = ((draw(), place, line) for place, (_, line) in lines if line.strip())
         drawn = heapq.nsmallest(count, numbered)
     return [line for _, line in sorted(item[1:] for item in drawn)]
 

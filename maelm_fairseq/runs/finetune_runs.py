@@ -167,7 +167,7 @@ class FineTuningRuns:
         return record
 
     def train(self, run, environment, name):
-        """Has fairseq-train make a run, and keeps its scores.
+        """Runs fairseq-train, and keeps the scores.
 
         The variables in `environment` limit it to its device; `name` is what the user calls it.
         """

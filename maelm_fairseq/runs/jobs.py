@@ -51,7 +51,7 @@ class Jobs:
             self.count += 1
 
     def stop_on_signals(self):
-        """Has a signal to stop reach all programs, and end this process when they have ended.
+        """Passes a signal to stop on to all programs, and ends this process when they have ended.
 
         Returns: self
         """

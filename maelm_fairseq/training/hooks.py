@@ -27,7 +27,7 @@ For each: what fairseq does, what happens here instead or besides, and why. Brac
 `train` (our models)
     fairseq: It trains for an epoch, from the place in the data at which a checkpoint was saved.
     Here: All processes must be at the same update. There is none after the last one, or once
-    patience has run out. A validation that was interrupted is made up for. A resumed epoch
+    patience has run out. A validation that was interrupted is run first. A resumed epoch
     continues with a whole update. The task passes on requests to stop.
     Why: A resumed run ends with the same weights as one that was never interrupted.
 
@@ -54,7 +54,7 @@ For each: what fairseq does, what happens here instead or besides, and why. Brac
 
 `validate_and_save` (training)
     fairseq: After each update, it validates and saves if it is time for either.
-    Here: It is asked only once an update. If the run is to stop, it saves, and the process ends.
+    Here: It runs at most once per update. If the run is to stop, it saves, and the process ends.
     From time to time, freed memory is returned to the system.
     Why: fp16 skips some updates. After one, fairseq would validate and save the same weights again.
 

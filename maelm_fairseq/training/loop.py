@@ -124,7 +124,7 @@ def train_step(original, trainer, samples, raise_oom=False):
 
 
 def validate_and_save(original, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    """Has fairseq validate and save at most once an update.
+    """Makes fairseq validate and save at most once per update.
 
     Saves and ends the process if that was requested, and returns freed memory from time to time.
     """

@@ -42,7 +42,7 @@ class Patience:
         self._seen = {}
 
     def attach(self, should_stop_early):
-        """Has `saved` and `restore` work on fairseq's function."""
+        """Makes `saved` and `restore` read and write the attributes of fairseq's function."""
         self._seen = vars(should_stop_early)
 
     def saved(self):

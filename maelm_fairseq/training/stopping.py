@@ -102,7 +102,7 @@ def note_request(number, frame):
 
 
 def protect_worker():
-    """Has a loader worker ignore a SIGTERM that is not from the process that it works for.
+    """Makes a loader worker ignore a SIGTERM that is not from the process that it works for.
 
     A whole group of processes may be sent the signal. PyTorch's workers would end, and the run
     would fail without them. The other signals reach `note_request`, which does nothing in workers.

@@ -39,7 +39,7 @@ def read_at_start(environment):
 
 
 def stand_in(path, program):
-    """Has a fork run the program and ends as the fork did; runs it itself if no fork can."""
+    """Runs the program in a fork and ends as the fork did; runs it itself if no fork can."""
     option, words = request_of(program)
     with open(os.path.join(os.path.dirname(path), "environment.json")) as stream:
         if option is None or json.load(stream) != read_at_start(os.environ):
