@@ -151,7 +151,7 @@ def test_no_part_imports_from_a_level_above_its_own():
     """The page lists all parts by level, each of them once."""
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     levels = {}
-    for number, parts in re.findall(r"^\| ([0-9]+) \| (.*) \|$", page, re.M):
+    for number, parts in re.findall(r"^\*\*([0-9]+): .*\n((?:- .*\n)+)", page, re.M):
         for name in re.findall(r"\[`([\w-]+)/?`\]", parts):
             assert name not in levels
             levels[name] = int(number)
