@@ -10,6 +10,7 @@ from typing import NamedTuple
 from omegaconf import OmegaConf
 
 from .. import PLUGIN_FOLDER
+from ..base.command_line import Parser
 from ..base.errors import UsageError
 from ..base.option_fields import option
 from .machines import count_gpus
@@ -47,25 +48,26 @@ def fairseq_options(cfg):
                 yield str(value)
 
 
-def named_options(fairseq_args):
-    """The user's options for fairseq-train, {name: value}.
+def given_values(fairseq_args, *names):
+    """The values that the user gives to some options of fairseq-train: {name: text}.
 
-    The value of a switch is what comes after it.
+    Args:
+        fairseq_args: all of the user's options for fairseq-train
+        names: those of the options, such as update_freq
     """
-    values = {}
-    for word, following in zip(fairseq_args, [*fairseq_args[1:], ""]):
-        name, _, value = word.partition("=")
-        if name.startswith("--"):
-            values[name] = value or following
-    return values
+    parser = Parser(add_help=False)
+    for name in names:
+        parser.add_argument(option(name))
+    values, _ = parser.parse_known_args(fairseq_args)
+    return {name: value for name, value in vars(values).items() if value is not None}
 
 
 def drop_replaced_groups(cfg, fairseq_args):
     """Drops, in place, settings of an optimizer, schedule or criterion that the user replaces."""
-    for name, value in named_options(fairseq_args).items():
-        group = cfg.get(name.removeprefix("--").replace("-", "_"), {})
-        if group.get("_name", value) != value:
-            group.clear()
+    groups = {name: group for name, group in cfg.items() if "_name" in group}
+    for name, value in given_values(fairseq_args, *groups).items():
+        if groups[name]["_name"] != value:
+            groups[name].clear()
 
 
 def turn_off_switches(cfg, fairseq_args):
@@ -142,7 +144,7 @@ def apply_run_options(cfg, args, fairseq_args):
     common["user_dir"] = PLUGIN_FOLDER
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
     set_precision(cfg, args, fairseq_args)
-    update_freq = named_options(fairseq_args).get("--update-freq", "")
+    update_freq = given_values(fairseq_args, "update_freq").get("update_freq", "")
     if update_freq.isdecimal():  # the user's own replaces the recipe's
         batch = batch._replace(update_freq=int(update_freq))
     return batch
@@ -164,7 +166,7 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
     """
     if not args.gpus or args.nodes > 1 or not sequences:  # machines may differ
         return None
-    if "--update-freq" in named_options(fairseq_args):  # the user has chosen the batch
+    if given_values(fairseq_args, "update_freq"):  # the user has chosen the batch
         return None
     if not count_gpus():
         print(
