@@ -9,7 +9,6 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,10 @@ from ..evaluation.baseline_scores import (
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
     Baselines,
-    Score,
 )
 from ..evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
-from ..finetuning.jackknife import standard_errors
-from .finetune_results import ENCODER, Result, scores_of_examples
+from .comparison import Comparison
+from .finetune_results import ENCODER, Result
 
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
@@ -93,13 +91,8 @@ class BaselineRun(ABC):
             return baselines
         Path(self.path).unlink(missing_ok=True)
         log = os.path.join(self.folder, f"{self.name}.log")
-        command = [
-            "timeout",
-            limit,
-            sys.executable,
-            "-m",
-            f"maelm_fairseq.evaluation.{self.module}",
-        ]
+        program = f"maelm_fairseq.evaluation.{self.module}"
+        command = ["timeout", limit, sys.executable, "-m", program]
         command += ["--labelled", self.labelled, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)
         baselines = self.read()
@@ -253,58 +246,6 @@ class CrfRun(BaselineRun):
             predictions[index] = list(map(int, tags))
             words_before = words_end
         return predictions
-
-
-class Comparison:
-    """Predictors beside a baseline, on the examples of a split that have labels.
-
-    Args:
-        task: a `finetuning_task.FineTuningTask` that has read the split
-        split: of the examples
-        baseline: name of the predictor that the others are compared with
-        predictions: {predictor: {index of an example: prediction}}
-    """
-
-    def __init__(self, task, split, baseline, predictions):
-        self.task = task
-        self.dataset = task.datasets[split]
-        self.baseline = baseline
-        self.predictions = predictions
-        self.indices = [*predictions[baseline]]
-        self.errors = {}
-        self.lead_errors = {}
-        for predictor in predictions:
-            self.errors[predictor] = self.standard_errors(partial(self.scores, predictor))
-            self.lead_errors[predictor] = self.standard_errors(partial(self.leads, predictor))
-
-    def standard_errors(self, scores):
-        """The standard errors of scores, a function from indices of examples to {metric: score}."""
-        return standard_errors(scores, self.indices, self.task.jackknife_groups)
-
-    def scores(self, predictor, indices):
-        """The scores of a predictor for some examples: {metric: percent}."""
-        return scores_of_examples(self.task, self.dataset, self.predictions[predictor], indices)
-
-    def leads(self, predictor, indices):
-        """By how much its scores are above those of the baseline: {metric: points}."""
-        baseline_scores = self.scores(self.baseline, indices)
-        scores = self.scores(predictor, indices)
-        return {metric: score - baseline_scores[metric] for metric, score in scores.items()}
-
-    def score(self, predictor, file_name, metric):
-        """The `baseline_scores.Score` of a predictor."""
-        value = self.scores(predictor, self.indices)[metric]
-        return Score(predictor, file_name, metric, value, self.errors[predictor][metric])
-
-    def with_lead(self, result):
-        """A Result that knows its predictor's lead over the baseline.
-
-        The standard error of the lead is paired by examples.
-        """
-        baseline_score = self.scores(self.baseline, self.indices)[result.metric]
-        lead = float(np.median(result.bounded)) - baseline_score
-        lead_error = self.lead_errors[result.predictor][result.metric]
-        return replace(result, lead=lead, lead_error=lead_error)
 
 
 def rows_of_examples(predictions, indices):
