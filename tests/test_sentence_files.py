@@ -334,10 +334,10 @@ UNFIT = {  # rows of CoNLL-U, and the message that refuses them
         "line 1: found a range of words up to 3",
     ),
     "range backwards": ([("2-1", "a", "_", "_")], "line 1: found the ID '2-1', expected 1"),
-    "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected a string"),
+    "no word": ([("1", "", "X", "_")], "line 1: the column form is '', expected text"),
     "space before the tag": (
         [("1", "a", " X", "_")],
-        "line 1: the column upos is ' X', expected a string",
+        "line 1: the column upos is ' X', expected text",
     ),
     "no tag": (
         [("1", "a", "X", "_"), ("2", "b", "_", "_")],

@@ -24,13 +24,23 @@ def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
     """
     if len(indices) < 2:
         return dict.fromkeys(scores(list(indices)), math.nan)
+    return errors_of_jackknife(scores_without_groups(scores, indices, groups))
+
+
+def scores_without_groups(scores, indices, groups=JACKKNIFE_GROUPS):
+    """The scores without each group of examples: list of {metric: score}.
+
+    Arguments as for `standard_errors`. With the same indices, the groups are the same.
+    """
     order = np.random.default_rng(0).permutation(sorted(indices))
     left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
-    without = []
-    for group in left_out:
-        without.append(scores([index for index in indices if index not in group]))
+    return [scores([index for index in indices if index not in group]) for group in left_out]
+
+
+def errors_of_jackknife(scores):
+    """The standard errors {metric: error} of `scores_without_groups`, or of their differences."""
     errors = {}
-    for metric in without[0]:
-        values = np.array([of_the_rest[metric] for of_the_rest in without])
-        errors[metric] = float(np.sqrt((len(left_out) - 1) * values.var()))
+    for metric in scores[0]:
+        values = np.array([of_the_rest[metric] for of_the_rest in scores])
+        errors[metric] = float(np.sqrt((len(scores) - 1) * values.var()))
     return errors

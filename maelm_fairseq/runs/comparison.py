@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from ..evaluation.baseline_scores import Score
-from ..finetuning.jackknife import standard_errors
+from ..finetuning.jackknife import errors_of_jackknife, scores_without_groups
 from .finetune_results import scores_of_examples
 
 
@@ -26,25 +26,22 @@ class Comparison:
         self.baseline = baseline
         self.predictions = predictions
         self.indices = [*predictions[baseline]]
+        without_groups = {}
+        for predictor in predictions:
+            scores = partial(self.scores, predictor)
+            without_groups[predictor] = scores_without_groups(
+                scores, self.indices, task.jackknife_groups
+            )
         self.errors = {}
         self.lead_errors = {}
-        for predictor in predictions:
-            self.errors[predictor] = self.standard_errors(partial(self.scores, predictor))
-            self.lead_errors[predictor] = self.standard_errors(partial(self.leads, predictor))
-
-    def standard_errors(self, scores):
-        """The standard errors of scores, a function from indices of examples to {metric: score}."""
-        return standard_errors(scores, self.indices, self.task.jackknife_groups)
+        for predictor, scores in without_groups.items():
+            leads = list(map(difference, scores, without_groups[baseline]))
+            self.errors[predictor] = errors_of_jackknife(scores)
+            self.lead_errors[predictor] = errors_of_jackknife(leads)
 
     def scores(self, predictor, indices):
         """The scores of a predictor for some examples: {metric: percent}."""
         return scores_of_examples(self.task, self.dataset, self.predictions[predictor], indices)
-
-    def leads(self, predictor, indices):
-        """By how much its scores are above those of the baseline: {metric: points}."""
-        baseline_scores = self.scores(self.baseline, indices)
-        scores = self.scores(predictor, indices)
-        return {metric: score - baseline_scores[metric] for metric, score in scores.items()}
 
     def score(self, predictor, file_name, metric):
         """The `baseline_scores.Score` of a predictor."""
@@ -60,3 +57,8 @@ class Comparison:
         lead = float(np.median(result.bounded)) - baseline_score
         lead_error = self.lead_errors[result.predictor][result.metric]
         return replace(result, lead=lead, lead_error=lead_error)
+
+
+def difference(scores, others):
+    """{metric: score} minus the same of another."""
+    return {metric: score - others[metric] for metric, score in scores.items()}
