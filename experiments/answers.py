@@ -51,7 +51,7 @@ def answers_of_word_vectors(labelled, vectors, data):
         total = vectors[np.array(tokens, int)].sum(axis=0)
         means.append(total / max(1, len(tokens)))
     x = np.stack(means)
-    train = labelled.train
+    train = labelled.train_indices
     targets = labelled.targets[train]
     x = StandardScaler().fit(x[train]).transform(x)
     if labelled.classes is None:
@@ -60,4 +60,4 @@ def answers_of_word_vectors(labelled, vectors, data):
     else:
         inverse_strengths = [strength / 100 for strength in REGULARISATION_GRID]
         model = LogisticRegressionCV(Cs=inverse_strengths, cv=ANSWER_FOLDS, max_iter=300)
-    return model.fit(x[train], targets).predict(x[labelled.rest])
+    return model.fit(x[train], targets).predict(x[labelled.scored_indices])

@@ -193,7 +193,7 @@ def task_answers(name, folder):
 
 def is_of_dev(labelled):
     """Whether each example is in the dev file, (n,); the others are in the test file."""
-    return np.isin(labelled.rest, labelled.files["dev.tsv"])
+    return np.isin(labelled.scored_indices, labelled.files["dev.tsv"])
 
 
 def evaluated(name, folder, pairs):
@@ -290,9 +290,9 @@ def task_baselines(task, folder, vectors):
     baselines = baseline_predictions(labelled)
     arrays = {predictor: argmax_or_value(outputs) for predictor, outputs in baselines.items()}
     arrays[WORD_VECTORS] = answers_of_word_vectors(labelled, vectors, folder / "data")
-    arrays[TARGETS] = labelled.targets[labelled.rest]
+    arrays[TARGETS] = labelled.targets[labelled.scored_indices]
     arrays[OF_DEV] = is_of_dev(labelled)
-    texts = [" ".join(labelled.texts[index]) for index in labelled.rest]
+    texts = [" ".join(labelled.texts[index]) for index in labelled.scored_indices]
     arrays[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
     return arrays
 

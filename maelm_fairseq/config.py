@@ -100,7 +100,7 @@ ARCHITECTURES = {
 MPNET_SIZES = (32, 128)
 
 
-def check_sizes(cfg):
+def check_model_options(cfg):
     """Refuses sizes that are out of range or contradict each other."""
     check_ranges(cfg, MaeLmConfig)
     width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads

@@ -35,14 +35,12 @@ def grouped_attention(query, key_value, groups, dropout=0.0):
         dropout: probability of dropping an attention weight
     Returns: (B, Q, H, D)
     """
-    biases = [group.bias for group in groups]
-    learned = any(bias is not None and bias.requires_grad for bias in biases)
-    if use_cpu_kernels(query) and (learned or dropout or query.dtype == torch.bfloat16):
+    if use_cpu_kernels(query) and needs_chunks(query, groups, dropout):
         B, _, H, _ = query.shape
         no_bias = query.new_zeros(())
         expanded = []
-        for group, bias in zip(groups, biases):
-            bias = no_bias if bias is None else bias
+        for group in groups:
+            bias = no_bias if group.bias is None else group.bias
             expanded.append(bias.expand(B, H, group.num_queries, group.num_keys))
         return ChunkedAttention.apply(query, key_value, dropout, *expanded)
     attended = []
@@ -55,6 +53,12 @@ def grouped_attention(query, key_value, groups, dropout=0.0):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=group.bias, dropout_p=dropout)
         attended.append(out.transpose(1, 2))
     return attended[0] if len(attended) == 1 else torch.cat(attended, dim=1)
+
+
+def needs_chunks(query, groups, dropout):
+    """Whether PyTorch's fused kernel for the CPU cannot compute this attention, or is slower."""
+    has_learned_bias = any(group.bias is not None and group.bias.requires_grad for group in groups)
+    return has_learned_bias or dropout or query.dtype == torch.bfloat16
 
 
 class ChunkedAttention(torch.autograd.Function):

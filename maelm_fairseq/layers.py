@@ -16,7 +16,7 @@ from torch import nn
 
 from .cpu_kernels import Dropout, grouped_attention
 from .precision import matmul_dtype
-from .query_groups import QueryGroup, last_of, num_queries
+from .query_groups import QueryGroup, last_queries_of, total_queries
 
 # The choices of --relative-position-buckets.
 AUTHORS = "authors"
@@ -137,9 +137,9 @@ class Attention(nn.Module):
     def forward(self, x, groups):
         """(B, T, C) -> (B * Q, C) for the groups of the last Q rows, in their order."""
         B, T, C = x.shape
-        Q = num_queries(groups)
+        Q = total_queries(groups)
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        queries = self.query(last(x, Q).flatten(0, 1))
+        queries = self.query(last_positions(x, Q).flatten(0, 1))
         key_value = self.key_value(x.flatten(0, 1))
         queries = queries.view(B, Q, self.heads, self.head_width)
         key_value = key_value.view(B, T, 2, self.heads, self.head_width)
@@ -174,15 +174,15 @@ class TransformerLayer(nn.Module):
         each linear layer, and a GPU would wait for it.
         """
         B, _, C = x.shape
-        Q = num_queries(groups)
+        Q = total_queries(groups)
         attended = self.attention(x, groups)
-        y = self.attention_norm(last(x, Q).flatten(0, 1) + self.dropout(attended))
+        y = self.attention_norm(last_positions(x, Q).flatten(0, 1) + self.dropout(attended))
         expand, contract = self.ffn
         z = contract(F.gelu(expand(y)))
         return self.ffn_norm(y + self.dropout(z)).view(B, Q, C)
 
 
-def last(x, count):
+def last_positions(x, count):
     """(B, T, C) -> (B, count, C), the last positions; `count` may be 0."""
     return x if count == x.size(1) else x[:, x.size(1) - count :]
 
@@ -223,32 +223,32 @@ class Transformer(nn.Module):
         sizes = (width, ffn_width, heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(num_layers))
 
-    def forward(self, x, positions, padded: bool, outputs=None, masks=None, all_layers=False):
+    def forward(self, x, positions, padded: bool, num_outputs=None, masks=None, all_layers=False):
         """Runs the layers.
 
         Args:
             x: (B, T, C) token embeddings, or for the decoder the encoder's output
             positions: (B, T) original positions, -1 for padding
             padded: whether there is any padding; known without synchronising with the device
-            outputs: number of rows at the end that the last layer computes; None for all
+            num_outputs: number of rows at the end that the last layer computes; None for all
             masks: `Masks`, which follow the T rows; None for none
             all_layers: return a list, the input of the first layer and the output of each
-        Returns: (B, T, C), with masks (B, T + M, C), or (B, outputs, C); or a list
+        Returns: (B, T, C), with masks (B, T + M, C), or (B, num_outputs, C); or a list
         """
         dtype = matmul_dtype(x)
         x = self.add_positions(x, positions)
         groups = [self.query_group(positions, positions, padded, dtype)]
-        entry = None if masks is None else len(self.layers) - masks.num_layers
+        mask_layer = None if masks is None else len(self.layers) - masks.num_layers
         hidden_states = []
         for i, layer in enumerate(self.layers):
-            if i == entry:
+            if i == mask_layer:
                 x = torch.cat([x, self.add_positions(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
                 groups.append(self.query_group(masks.positions, keys, padded, dtype))
             if all_layers:
                 hidden_states.append(x)
-            if outputs is not None and i == len(self.layers) - 1:
-                groups = last_of(groups, outputs)
+            if num_outputs is not None and i == len(self.layers) - 1:
+                groups = last_queries_of(groups, num_outputs)
             x = layer(x, groups)
         if all_layers:
             return [*hidden_states, x]

@@ -19,8 +19,8 @@ from .vocabulary import dictionary_word_starts
 
 NO_POSITION = -1  # the position of padding
 # Independent streams of random numbers: how many positions are selected, and which.
-HOW_MANY = 0
-WHICH = 1
+COUNT_STREAM = 0
+POSITION_STREAM = 1
 
 
 @dataclass
@@ -77,7 +77,7 @@ def rounding_offsets(seed, step, size):
         step: the epoch; or the update, for masks that fade
         size: how many positions or words a block has; 0 for all blocks together
     """
-    return np.random.default_rng([seed, step, HOW_MANY, size]).random(2)
+    return np.random.default_rng([seed, step, COUNT_STREAM, size]).random(2)
 
 
 class MaskedBlock(NamedTuple):
@@ -187,8 +187,8 @@ def collate(blocks, pad):
     positions = columns(["context", "predicted_visible"], NO_POSITION)
     masked_positions = padded_columns("masked", NO_POSITION)
     target = columns(["visible_targets", "masked_targets"], pad)
-    rows = sum(len(block.context) + len(block.targets) for block in blocks)
-    has_padding = tokens.numel() + masked_positions.numel() > rows
+    num_positions = sum(len(block.context) + len(block.targets) for block in blocks)
+    has_padding = tokens.numel() + masked_positions.numel() > num_positions
     batch = MaskedBatch(tokens, positions, masked_positions, target.size(1), has_padding)
     return batch, target
 
@@ -221,13 +221,14 @@ class Masking:
             epoch: counted from 1
             index: of the block in its dataset
         """
-        rng = np.random.default_rng([self.seed, epoch, WHICH, index])
+        rng = np.random.default_rng([self.seed, epoch, POSITION_STREAM, index])
         words = None if self.word_starts is None else self._word_of_each(tokens)
-        candidates = len(tokens) - 1 if words is None else int(words.max(initial=-1)) + 1
-        offset_of_selected, offset_of_visible = rounding_offsets(self.seed, epoch, candidates)
-        count = min(candidates, int(self.mask_prob * candidates + offset_of_selected))
-        selected = self._select(rng, candidates, count, words)
-        visible_tokens = self._visible_tokens(rng, tokens[selected], offset_of_visible)
+        num_candidates = len(tokens) - 1 if words is None else int(words.max(initial=-1)) + 1
+        selected_offset, visible_offset = rounding_offsets(self.seed, epoch, num_candidates)
+        num_selected = int(self.mask_prob * num_candidates + selected_offset)
+        num_selected = min(num_candidates, num_selected)
+        selected = self._select(rng, num_candidates, num_selected, words)
+        visible_tokens = self._visible_tokens(rng, tokens[selected], visible_offset)
         num_visible = len(visible_tokens)
         is_context = np.ones(len(tokens), dtype=bool)
         is_context[selected] = False
@@ -241,17 +242,17 @@ class Masking:
             targets=tokens[selected],
         )
 
-    def _select(self, rng, candidates, count, words=None):
+    def _select(self, rng, num_candidates, num_selected, words=None):
         """Draws the positions to predict: int64 (K,), in random order.
 
         Args:
-            candidates: how many tokens after `<s>`, or words, are to be chosen from
-            count: how many of them
+            num_candidates: how many tokens after `<s>`, or words, are to be chosen from
+            num_selected: how many of them
             words: the word of each token after `<s>`; None if tokens are chosen
         """
-        chosen = rng.choice(candidates, count, replace=False)
+        chosen = rng.choice(num_candidates, num_selected, replace=False)
         if words is not None:
-            is_chosen = np.zeros(candidates, dtype=bool)
+            is_chosen = np.zeros(num_candidates, dtype=bool)
             is_chosen[chosen] = True
             chosen = rng.permutation(np.flatnonzero(is_chosen[words]))
         return chosen + 1  # <s> is at 0

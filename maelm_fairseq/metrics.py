@@ -86,7 +86,7 @@ def without_bilou(sentences):
     return renamed
 
 
-def entities(targets, predicted):
+def entity_scores(targets, predicted):
     """F1, precision and recall of whole entities.
 
     Args:
@@ -129,9 +129,9 @@ def compute_tag_scores(names, targets, predicted):
     """
     if not targets:
         return dict.fromkeys(names, math.nan)
-    values = {"accuracy": accuracy(flat(targets), flat(predicted))}
+    values = {"accuracy": accuracy(flatten(targets), flatten(predicted))}
     if "f1" in names:
-        values.update(entities(targets, predicted))
+        values.update(entity_scores(targets, predicted))
     return {name: 100 * values[name] for name in names}
 
 
@@ -144,14 +144,14 @@ def report_of_tags(targets, predicted, labels):
     """
     if has_entities(labels):
         return report_of_entities(targets, predicted)
-    return report_of_classes(flat(targets), flat(predicted))
+    return report_of_classes(flatten(targets), flatten(predicted))
 
 
 def report_of_entities(targets, predicted):
-    """seqeval's table of precision, recall and F1 by type; arguments as for `entities`."""
+    """seqeval's table of precision, recall and F1 by type; arguments as for `entity_scores`."""
     from seqeval.metrics import classification_report
 
-    if set(flat([*targets, *predicted])) <= {"O"}:
+    if set(flatten([*targets, *predicted])) <= {"O"}:
         return "no entities\n"
     targets = without_bilou(targets)
     predicted = without_bilou(predicted)
@@ -167,5 +167,5 @@ def report_of_classes(targets, predicted):
     return classification_report(targets, predicted, digits=4, zero_division=0)
 
 
-def flat(lists):
+def flatten(lists):
     return list(itertools.chain.from_iterable(lists))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .base.errors import UsageError
-from .config import ARCHITECTURES, MaeLmConfig, check_positions, check_sizes
+from .config import ARCHITECTURES, MaeLmConfig, check_model_options, check_positions
 from .fairseq_api import BaseFairseqModel, init_bert_params, register_model
 from .heads import HEAD_OF_POOLING, LMHead
 from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
@@ -81,18 +81,18 @@ class MaeLmModel(BaseFairseqModel):
         If the task has `needs_lm_head = True`, the model has the language-model head of
         pretraining, and a decoder of its own if the options say so; otherwise, it is the encoder.
         """
-        check_sizes(cfg)
+        check_model_options(cfg)
         needs_lm_head = getattr(task, "needs_lm_head", False)
         if needs_lm_head:
-            check_task(cfg, task)
-        number = fingerprint(task.source_dictionary)
+            check_task_options(cfg, task)
+        dictionary_fingerprint = fingerprint(task.source_dictionary)
         # A task that was loaded from a checkpoint has the checkpoint's fingerprint.
-        if task.state.state_dict.get(FINGERPRINT, number) != number:
+        if task.state.state_dict.get(FINGERPRINT, dictionary_fingerprint) != dictionary_fingerprint:
             raise UsageError(
                 "the checkpoint was trained with another dict.txt: "
                 "use the data that it was trained with"
             )
-        task.state.merge_state_dict({FINGERPRINT: number})  # fairseq saves it
+        task.state.merge_state_dict({FINGERPRINT: dictionary_fingerprint})  # fairseq saves it
         return cls(cfg, task.source_dictionary, needs_lm_head)
 
     def train(self, mode=True):
@@ -187,7 +187,7 @@ class MaeLmModel(BaseFairseqModel):
         masks = self.embed_masks(masked_positions).to(encoded.dtype)
         x = torch.cat([encoded, masks], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
-        return self.decoder(x, positions, padded, outputs=num_predicted)
+        return self.decoder(x, positions, padded, num_outputs=num_predicted)
 
     def forward_encoder_with_masks(
         self, tokens, positions, masked_positions, num_predicted=None, padded=True, all_layers=False
@@ -247,7 +247,7 @@ def needs_no_change(mode, module):
     return module.training is mode and type(module).train is nn.Module.train
 
 
-def check_task(cfg, task):
+def check_task_options(cfg, task):
     """Refuses a pretraining task that the model cannot do."""
     tokens = task.max_positions()
     fix = "lower it, or raise --max-positions"

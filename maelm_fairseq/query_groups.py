@@ -17,7 +17,7 @@ class QueryGroup(NamedTuple):
     # (B, H, num_queries, num_keys).
     bias: Optional[torch.Tensor]
 
-    def last(self, count):
+    def last_queries(self, count):
         """The last `count` rows of the group."""
         bias = self.bias
         if bias is not None and bias.size(2) > 1:
@@ -25,12 +25,12 @@ class QueryGroup(NamedTuple):
         return QueryGroup(count, self.num_keys, bias)
 
 
-def num_queries(groups):
+def total_queries(groups):
     """The rows of all groups."""
     return sum(group.num_queries for group in groups)
 
 
-def last_of(groups, count):
+def last_queries_of(groups, count):
     """The parts of consecutive groups that make up their last `count` rows.
 
     Groups without rows are left out, but one is kept if all are empty.
@@ -39,6 +39,6 @@ def last_of(groups, count):
     for group in reversed(groups):
         rows = min(count, group.num_queries)
         count -= rows
-        chosen.insert(0, group.last(rows))
+        chosen.insert(0, group.last_queries(rows))
     with_rows = [group for group in chosen if group.num_queries]
     return with_rows or chosen[-1:]

@@ -35,11 +35,6 @@ logger = logging.getLogger(__name__)
 
 MAX_COUNTED_TOKENS = 20_000_000  # tokens of the training text that are counted
 MAX_VALID_TOKENS = 1_000_000  # of the validation text
-UNFINISHED_SCHEDULES = {  # what follows if training ends before these options say
-    "--encoder-mask-fade-updates": "the encoder still sees some masks when training ends",
-    "--warmup-updates": "the learning rate never reaches --lr",
-    "--total-num-update": "the learning rate has not come down by then",
-}
 # Standard deviation of embeddings from co-occurrence: of 0.03, 0.06 and 0.1, this value gave the
 # lowest loss.
 EMBEDDING_STD = 0.06
@@ -167,27 +162,29 @@ class MaeLmTask(MaeLmBaseTask):
         configuration.
         """
         check_criterion_logs_metric(cfg, criterion)
-        self._warn_of_schedules(cfg)
+        self.warn_of_unfinished_schedules(cfg)
         for folder in utils.split_paths(self.cfg.data):  # some have their turn only days later
             check_index(prefix_of(folder, cfg.dataset.train_subset))
         valid = self.datasets.get(cfg.dataset.valid_subset.split(",")[0])
         if valid is not None and distributed_utils.is_master(cfg.distributed_training):
-            self._measure_frequencies(self.datasets[cfg.dataset.train_subset], valid)
+            self.log_unigram_loss(self.datasets[cfg.dataset.train_subset], valid)
 
-    def _warn_of_schedules(self, cfg):
+    def warn_of_unfinished_schedules(self, cfg):
         """Warns of schedules that last longer than training."""
         last = cfg.optimization.max_update
         schedule = as_dict(cfg.lr_scheduler)
-        ends = {
-            "--encoder-mask-fade-updates": self.cfg.encoder_mask_fade_updates,
-            "--warmup-updates": schedule.get("warmup_updates", 0),
-            "--total-num-update": schedule.get("total_num_update", 0),
-        }
-        for name, end in ends.items():
+        fading = self.cfg.encoder_mask_fade_updates
+        warmup = schedule.get("warmup_updates", 0)
+        decay = schedule.get("total_num_update", 0)
+        for name, end, consequence in [
+            ("--encoder-mask-fade-updates", fading, "the encoder still sees some masks"),
+            ("--warmup-updates", warmup, "the learning rate never reaches --lr"),
+            ("--total-num-update", decay, "the learning rate has not come down by then"),
+        ]:
             if 0 < last < end:
-                logger.warning(f"training ends before {name}: {UNFINISHED_SCHEDULES[name]}")
+                logger.warning(f"training ends before {name}: {consequence}")
 
-    def _measure_frequencies(self, train, valid):
+    def log_unigram_loss(self, train, valid):
         """Logs the loss of validation data under the token frequencies of training data.
 
         Of long texts, a part is read.

@@ -45,14 +45,14 @@ from maelm_fairseq.huggingface.import_roberta import (
     training_options,
 )
 from maelm_fairseq.huggingface.roberta_source import read_source
-from maelm_fairseq.runs.fairseq_args import parse_fairseq_args, refuse_own
+from maelm_fairseq.runs.fairseq_args import parse_fairseq_args, refuse_recipe_options
 from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.training.option_checks import check_no_interpolation
 
 RECIPES = Path(__file__).resolve().parent
 WEIGHT_FILES = ["config.json", "model.safetensors", "pytorch_model.bin"]
 # Options of fairseq-train that the recipe sets itself.
-OWN_OPTIONS = [
+SET_BY_RECIPE = [
     "task",
     "criterion",
     "arch",
@@ -227,7 +227,7 @@ def check_options(args, fairseq_args, positions):
     options += ["--tokens-per-sample", "2", "--max-positions", str(extended)]
     recipe = parse_fairseq_args(options)
     whole = parse_fairseq_args([*options, *fairseq_args])
-    refuse_own(OWN_OPTIONS, recipe, whole, fairseq_args)
+    refuse_recipe_options(SET_BY_RECIPE, recipe, whole, fairseq_args)
     tokens = whole.tokens_per_sample
     fix = f"lower it, or add --extend-positions {tokens}"
     check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)

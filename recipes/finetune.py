@@ -79,7 +79,7 @@ def finetune(runs, candidates):
         return
     seeds = range(1, args.seeds + 1)
     records = runs.run_seeds(chosen, seeds)
-    best = seeds[runs.ranked(records)[0]]
+    best = seeds[runs.rank_by_dev_score(records)[0]]
     results, predictions = report_best(runs, chosen, best, records)
     if runs.command.task_name in BASELINE_RUNS:
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
@@ -88,12 +88,12 @@ def finetune(runs, candidates):
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
         print(highest_score_line([result for result in results if result.file_name == dev]))
-    report_end([record.curve for record in records], results[0], chosen.epochs)
+    warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the best seed: {runs.checkpoint_path(Run(chosen, best))}")
 
 
-def report_end(curves, result, epochs):
+def warn_if_still_rising(curves, result, epochs):
     """Warns if the score was still rising when training ended.
 
     Args:
@@ -201,11 +201,11 @@ def with_baselines(runs, results, predictions, limit):
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
     run_class = BASELINE_RUNS[runs.command.task_name]
-    baseline = run_class(runs.task, runs.command.labelled, files, folder)
-    baselines = baseline.run(runs.jobs, limit)
-    if baselines is None:
+    baseline_run = run_class(runs.task, runs.command.labelled, files, folder)
+    outcome = baseline_run.run(runs.jobs, limit)
+    if outcome is None:
         return results
-    return baseline.compare(baselines, results, predictions)
+    return baseline_run.compare(outcome, results, predictions)
 
 
 def main():

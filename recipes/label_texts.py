@@ -71,8 +71,8 @@ def check_outputs(model, labelled, checkpoint):
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "
             "finetune_glue.sh has fine-tuned"
         )
-    found = what_is_predicted(info.labels, info.texts_per_example)
-    expected = what_is_predicted(labelled.classes, len(labelled.texts[0]))
+    found = describe_predictions(info.labels, info.texts_per_example)
+    expected = describe_predictions(labelled.classes, len(labelled.texts[0]))
     if found != expected:
         fix = "give the folder that it was fine-tuned on"
         raise UsageError(
@@ -81,7 +81,7 @@ def check_outputs(model, labelled, checkpoint):
         )
 
 
-def what_is_predicted(classes, texts):
+def describe_predictions(classes, texts):
     """What is predicted of one text or of two, in words."""
     what = "values" if classes is None else f"the labels {', '.join(classes)}"
     return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
@@ -98,7 +98,9 @@ def label(labelled, texts, model=None):
     dev = next(iter(labelled.files.values()))
     new = len(labelled.texts) + np.arange(len(texts))
     counts = NgramCounts([*labelled.texts, *texts])
-    bag_of_words = predict_margins(counts, labelled.targets, labelled.train, np.append(dev, new))
+    bag_of_words = predict_margins(
+        counts, labelled.targets, labelled.train_indices, np.append(dev, new)
+    )
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
         dev_texts = [labelled.texts[index] for index in dev]

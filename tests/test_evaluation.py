@@ -13,7 +13,7 @@ from conftest import documents, refuses
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.evaluation import features, few_shot, probes
-from maelm_fairseq.evaluation.probe_tasks import Task, deal, hash_of_texts, read_probe_task
+from maelm_fairseq.evaluation.probe_tasks import Task, assign_folds, hash_of_texts, read_probe_task
 
 
 def write(folder, header, **splits):
@@ -45,7 +45,7 @@ def made_up(classes, count=120):
         labels = [str(i) for i in range(classes)]
         targets = np.argsort(np.argsort(signal)) * classes // count
     texts = [str(i) for i in ids]
-    return x, Task("made-up", texts, labels, targets, ids, deal(targets, ids), 0)
+    return x, Task("made-up", texts, labels, targets, ids, assign_folds(targets, ids), 0)
 
 
 # Tasks and folds ----------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_folds_depend_on_texts_alone(tmp_path):
         assert counts.max() - counts.min() <= 1
     # The folds are the same on every machine and with every version of the libraries.
     ids = np.array([hash_of_texts((f"text {i}",)) for i in range(10)], np.uint64)
-    assert deal(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
+    assert assign_folds(np.arange(10) % 2, ids).tolist() == [1, 2, 4, 0, 3, 1, 0, 3, 2, 4]
 
 
 def test_the_sentences_of_a_pair_are_in_one_fold(tmp_path):

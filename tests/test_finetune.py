@@ -348,11 +348,11 @@ def test_a_score_that_still_rises_is_pointed_out():
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_end([[1, 90]], result, epochs=2)
+    finetune.warn_if_still_rising([[1, 90]], result, epochs=2)
     assert "too few validations, under 4, to tell" in capsys.readouterr().out
-    finetune.report_end([[1, 30, 60, 90]], result, epochs=4)
+    finetune.warn_if_still_rising([[1, 30, 60, 90]], result, epochs=4)
     assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
-    finetune.report_end([[90, 90, 90, 90]], result, epochs=4)
+    finetune.warn_if_still_rising([[90, 90, 90, 90]], result, epochs=4)
     assert capsys.readouterr().out == ""
 
 
@@ -481,7 +481,7 @@ def argv_of(runs, candidates):
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
     args = dict(dict.fromkeys(["batch_size", "lr", "warmup_ratio", "epochs"]), search=False)
-    defaults = task_class_of(task).defaults(name, width)
+    defaults = task_class_of(task).default_settings(name, width)
     return combinations(argparse.Namespace(**{**args, **given}), defaults)
 
 
@@ -670,7 +670,7 @@ def test_files_that_change_meanwhile(files, arguments, tmp_path):
     for _ in range(2):  # the second time, nothing is trained
         refuses(
             "has changed since this began; run the command again",
-            runs.run,
+            runs.load_or_train,
             Run(candidates[0], 1),
             {},
         )

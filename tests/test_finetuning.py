@@ -258,7 +258,7 @@ def check_labels_of_words(model, files, scores):
     for row, sentence in zip(tagged, sentences, strict=True):
         assert [word for word, _ in row] == sentence.words
     predicted = [[tag for _, tag in row] for row in tagged]
-    values = metrics.entities([sentence.tags for sentence in sentences], predicted)
+    values = metrics.entity_scores([sentence.tags for sentence in sentences], predicted)
     assert 100 * values["f1"] == pytest.approx(scores["f1"])
     assert model.predict("") == []
     assert len(model.predict("\u200b kan")) == 2  # SentencePiece removes the first word
@@ -571,7 +571,7 @@ def test_squads_scores_are_those_of_torchmetrics():
     expected = (reference["exact_match"].item(), reference["f1"].item())
     assert (exact, f1) == pytest.approx(expected, abs=1e-3)
     # Two entities are not one.
-    assert metrics.entities([["U-X", "U-X", "O"]], [["B-X", "L-X", "O"]])["f1"] == 0
+    assert metrics.entity_scores([["U-X", "U-X", "O"]], [["B-X", "L-X", "O"]])["f1"] == 0
     # Questions without an answer, which torchmetrics does not know: an article becomes nothing.
     for pair, score in {("", ()): 1, ("the", ()): 1, ("cat", ()): 0, ("", ("cat",)): 0}.items():
         assert squad_metrics.exact_and_f1(*pair) == (score, score)

@@ -16,7 +16,7 @@ from maelm_fairseq.checkpoints.compatibility import (
     check_configuration,
     model_configuration,
 )
-from maelm_fairseq.config import check_sizes
+from maelm_fairseq.config import check_model_options
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 from small_models import ONE_LAYER
@@ -67,8 +67,8 @@ def test_options_are_refused(data, options, message):
      "--decoder-dropout 0.1 contradicts --share-decoder-layers: .* remove it"),
 ])  # fmt: skip
 def test_sizes_that_do_not_fit_each_other(sizes, message):
-    check_sizes(MaeLmConfig(**ONE_LAYER))
-    refuses(message, check_sizes, MaeLmConfig(**{**ONE_LAYER, **sizes}))
+    check_model_options(MaeLmConfig(**ONE_LAYER))
+    refuses(message, check_model_options, MaeLmConfig(**{**ONE_LAYER, **sizes}))
 
 
 def checkpoint(**sizes):

@@ -8,7 +8,7 @@ import torch
 from ..base.checkpoint_names import best_checkpoint, last_checkpoint
 from ..base.errors import MissingFileError, UsageError
 from ..base.typed_values import typed
-from ..config import MaeLmConfig, check_sizes
+from ..config import MaeLmConfig, check_model_options
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
 from ..state_dicts import has_lm_head
@@ -116,7 +116,7 @@ def build_model(state, dictionary, checkpoint_file):
     options = state["cfg"]["model"]
     cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})
     try:
-        check_sizes(cfg)
+        check_model_options(cfg)
         with torch.device("meta"):  # takes no memory until it is known that the weights fit
             model = MaeLmModel(cfg, dictionary, needs_lm_head=has_lm_head(weights))
             model.classification_heads.update(build_heads(weights, cfg))

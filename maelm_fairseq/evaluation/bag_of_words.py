@@ -32,7 +32,7 @@ from ..metrics import argmax_or_value, compute_scores
 from .baseline_scores import (
     BAG_OF_WORDS,
     MOST_FREQUENT,
-    Baselines,
+    BaselineOutcome,
     Score,
     scores_with_errors,
     show_scores,
@@ -125,29 +125,29 @@ def margins_or_values(model, x):
     return np.stack([-margins, margins], axis=1)  # of two classes
 
 
-def predict_margins(counts, targets, rows, rest):
+def predict_margins(counts, targets, train_indices, test_indices):
     """The margin of each class, or the values, of examples, after training on others.
 
     Args:
         counts: `NgramCounts`
         targets: as for `train_best`, of the training examples or more
-        rows, rest: indices of the training examples, and of the others
+        train_indices, test_indices: of the training examples, and of the others
     Returns: `margins_or_values` of the others
     """
-    x = counts.weights(rows)
-    return margins_or_values(train_best(x[rows], targets[rows]), x[rest])
+    x = counts.weights(train_indices)
+    return margins_or_values(train_best(x[train_indices], targets[train_indices]), x[test_indices])
 
 
-def predict_with_bag(counts, targets, rows, rest):
+def predict_with_bag(counts, targets, train_indices, test_indices):
     """The classes or values that a bag of words predicts, (n,); see `predict_margins`."""
-    x = counts.weights(rows)
-    return train_best(x[rows], targets[rows]).predict(x[rest])
+    x = counts.weights(train_indices)
+    return train_best(x[train_indices], targets[train_indices]).predict(x[test_indices])
 
 
-def most_frequent(targets, rows, rest):
+def most_frequent(targets, train_indices, test_indices):
     """The class of most training examples, predicted for others: (n,); see `predict_margins`."""
-    classes, counts = np.unique(targets[rows], return_counts=True)
-    return np.full(len(rest), classes[counts.argmax()])
+    classes, counts = np.unique(targets[train_indices], return_counts=True)
+    return np.full(len(test_indices), classes[counts.argmax()])
 
 
 class LabelledFolder:
@@ -160,7 +160,7 @@ class LabelledFolder:
         targets: (N,), floats for values, else indices of `classes`; -1 for a class that no training
             example has
         classes: names in order; None for values
-        train: indices of the training examples
+        train_indices: of the training examples
         files: {name of a scored file: indices of its examples}
         metrics: their names
     """
@@ -189,15 +189,15 @@ class LabelledFolder:
                 targets.append(target_of(example, self.classes, table.path, split))
             indices = np.arange(start, len(targets))
             if split == "train":
-                self.train = indices
+                self.train_indices = indices
             else:
                 self.files[os.path.basename(table.path)] = indices
         self.targets = np.array(targets)
 
     @property
-    def rest(self):
+    def scored_indices(self):
         """The indices of all examples that are scored."""
-        return np.arange(len(self.train), len(self.texts))
+        return np.arange(len(self.train_indices), len(self.texts))
 
 
 def baseline_predictions(labelled):
@@ -205,10 +205,10 @@ def baseline_predictions(labelled):
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
-    targets_and_rows = labelled.targets, labelled.train, labelled.rest
-    predictions = {BAG_OF_WORDS: predict_margins(NgramCounts(labelled.texts), *targets_and_rows)}
+    targets_and_indices = labelled.targets, labelled.train_indices, labelled.scored_indices
+    predictions = {BAG_OF_WORDS: predict_margins(NgramCounts(labelled.texts), *targets_and_indices)}
     if labelled.classes is not None:
-        frequent = most_frequent(*targets_and_rows)
+        frequent = most_frequent(*targets_and_indices)
         predictions[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
     return predictions
 
@@ -219,13 +219,13 @@ def scores_of_labelled(labelled, predictions) -> List[Score]:
     for name, indices in labelled.files.items():
         targets = labelled.targets[indices]
         for predictor, of_rest in predictions.items():
-            predicted = argmax_or_value(of_rest[indices - len(labelled.train)])
+            predicted = argmax_or_value(of_rest[indices - len(labelled.train_indices)])
 
-            def values(rows, targets=targets, predicted=predicted):
+            def score_subset(rows, targets=targets, predicted=predicted):
                 return compute_scores(labelled.metrics, targets[rows], predicted[rows])
 
             count = len(indices)
-            scores += scores_with_errors(predictor, name, values, count, MAX_JACKKNIFE_GROUPS)
+            scores += scores_with_errors(predictor, name, score_subset, count, MAX_JACKKNIFE_GROUPS)
     return scores
 
 
@@ -258,9 +258,9 @@ def main():
         kept = {}
         for name, indices in labelled.files.items():
             if len(indices):
-                rows_of_rest = indices - len(labelled.train)
+                rows_of_rest = indices - len(labelled.train_indices)
                 kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(Baselines(scores, kept)), args.dest)
+        save_json(asdict(BaselineOutcome(scores, kept)), args.dest)
 
 
 if __name__ == "__main__":

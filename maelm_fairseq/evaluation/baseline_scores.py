@@ -26,7 +26,7 @@ class Score:
 
 
 @dataclass
-class Baselines:
+class BaselineOutcome:
     """What bag_of_words.py and crf.py write."""
 
     scores: List[Score]
@@ -36,21 +36,21 @@ class Baselines:
     outputs: Dict[str, List[List[float]]]
 
 
-def scores_with_errors(predictor, file, values, count, groups):
+def scores_with_errors(predictor, file, score_subset, count, groups):
     """A `Score` for each metric, if there is an example.
 
     Args:
         predictor, file: their names
-        values: a function from a list of indices of examples to {metric: percent}
+        score_subset: a function from a list of indices of examples to {metric: percent}
         count: of the examples
         groups: of the jackknife; see `jackknife.standard_errors`
     """
     if not count:
         return []
     rows = list(range(count))
-    errors = standard_errors(values, rows, groups)
+    errors = standard_errors(score_subset, rows, groups)
     scores = []
-    for name, value in values(rows).items():
+    for name, value in score_subset(rows).items():
         scores.append(Score(predictor, file, name, value, errors[name]))
     return scores
 

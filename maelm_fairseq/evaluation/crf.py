@@ -25,7 +25,7 @@ from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
     MOST_FREQUENT_TAG,
-    Baselines,
+    BaselineOutcome,
     Score,
     scores_with_errors,
     show_scores,
@@ -172,11 +172,13 @@ def scores_of_tags(tagged, predictions) -> List[Score]:
         for predictor, of_files in predictions.items():
             predicted = of_files[file]
 
-            def values(rows, targets=targets, predicted=predicted):
+            def score_subset(rows, targets=targets, predicted=predicted):
                 kept = [[tags[row] for row in rows] for tags in (targets, predicted)]
                 return compute_tag_scores(tagged.metrics, *kept)
 
-            scores += scores_with_errors(predictor, file, values, len(targets), JACKKNIFE_GROUPS)
+            scores += scores_with_errors(
+                predictor, file, score_subset, len(targets), JACKKNIFE_GROUPS
+            )
     return scores
 
 
@@ -212,7 +214,7 @@ def main():
         outputs = {}
         for file, sentences in predictions[CRF].items():
             outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
-        save_json(asdict(Baselines(scores, outputs)), args.dest)
+        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from ..base.command_line import Parser, check_different_names, within
 from ..base.errors import MissingFileError, UsageError
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
-from .baselines import BASELINES
 from .few_shot import REPEATS
 from .pair_files import read_pairs
+from .probe_baselines import BASELINES
 from .probe_tasks import PRIMARY_TASKS, SECONDARY
 from .report import models_of_arm
 

@@ -73,7 +73,7 @@ def hash_of_texts(texts):
     return int.from_bytes(digest[:8], "little")
 
 
-def deal(targets, ids):
+def assign_folds(targets, ids):
     """Deals examples to folds: every class, or tenth of the values, evenly.
 
     Within these, examples are dealt in the order of their hashes. Examples with the same hash, a
@@ -102,7 +102,7 @@ def read_probe_task(folder, regression=False):
         UsageError: a file cannot be read, or too few examples are left
     """
     tables = tables_with_labels(folder, regression)
-    examples = different_examples(tables)
+    examples = unique_examples(tables)
     labels = None
     if tables[0].schema.is_regression:
         targets = np.array([float(label) for _, label, _ in examples])
@@ -132,7 +132,7 @@ def read_probe_task(folder, regression=False):
     texts = [of_example for of_example, _, _ in examples]
     ids = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
-    return Task(name, texts, labels, targets, ids, deal(targets, ids), rows - len(examples))
+    return Task(name, texts, labels, targets, ids, assign_folds(targets, ids), rows - len(examples))
 
 
 def tables_with_labels(folder, regression):
@@ -148,7 +148,7 @@ def tables_with_labels(folder, regression):
     return tables
 
 
-def different_examples(tables):
+def unique_examples(tables):
     """The labelled examples of tables, of those with the same text only the first.
 
     Returns: list of (texts, label, texts that it has in common with others of its group)

@@ -35,11 +35,11 @@ from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
-from .baselines import BASELINES, record_baselines
 from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import decide
 from .options import parse
+from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
 from .probes import RIDGE_STRENGTHS, probe, score_of_answers
 from .records import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, Records, record_files

@@ -57,7 +57,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     recipe_help = ""  # the options that only this task has, for the help of its recipe
     files = {}  # {split: possible names of its file}
-    head = None  # its name
+    head_name = None
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
     predicts_dev = False  # whether the recipe also writes predictions for the dev file
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
@@ -73,11 +73,11 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @classmethod
     @abstractmethod
-    def defaults(cls, name, width):
+    def default_settings(cls, folder_name, width):
         """The `hyperparameters.Defaults` of the recipe.
 
         Args:
-            name: of the folder of labelled files
+            folder_name: of the labelled files
             width: of the encoder
         """
 
@@ -103,7 +103,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     def compute_output(self, model, net_input):
         """The output of the head, in float32 or more, from which loss and predictions follow."""
-        output, _ = model(**net_input, features_only=True, classification_head_name=self.head)
+        output, _ = model(**net_input, features_only=True, classification_head_name=self.head_name)
         return output.to(torch.promote_types(output.dtype, torch.float32))
 
     def compute_loss(self, output, target):
@@ -160,7 +160,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         """The encoder of the checkpoint that the run starts from, with a head."""
         if not from_checkpoint:  # from a checkpoint, the state is there already
             for split in (self.cfg.valid_subset or "").split(","):
-                check_scored(split)
+                check_not_test_split(split)
             start = self.starting_checkpoint()
             if start:
                 self.keep_pretraining_options(*start)
@@ -220,7 +220,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     def valid_step(self, sample, model, criterion):
         """Computes the loss, as fairseq does, and keeps the predictions of all processes."""
         split = sample["split"]
-        check_scored(split)
+        check_not_test_split(split)
         model.eval()
         with torch.no_grad():
             loss, ntargets, logged, output = criterion.step(model, sample)
@@ -254,7 +254,7 @@ def layers_below_head(name, layers):
     return layers + 1
 
 
-def check_scored(split):
+def check_not_test_split(split):
     """Refuses to validate on a test file."""
     if is_test_split(split):
         raise UsageError(

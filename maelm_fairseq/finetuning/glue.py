@@ -3,7 +3,7 @@
 A task is known by the name of the folder of its files, such as RTE.
 """
 
-from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults, small_encoder_defaults
+from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 
 # The batch sizes and learning rates that RoBERTa's authors published (fairseq's
 # examples/roberta/README.glue.md); epochs and warm-up are the values of the search space nearest to
@@ -23,10 +23,10 @@ def defaults_of(name, width):
     """The `hyperparameters.Defaults` of a task of sentences or pairs, by its name and the width."""
     hyperparameters = HYPERPARAMETERS.get(name, OTHER_HYPERPARAMETERS)
     if name in LARGE_TASKS:
-        return defaults(hyperparameters, [2, 3, 5], width)
+        return defaults_for_width(hyperparameters, [2, 3, 5], width)
     if width < BASE_WIDTH:
         return small_encoder_defaults(hyperparameters, width)
-    return defaults(hyperparameters, [2, 3, 5, 10], width)
+    return defaults_for_width(hyperparameters, [2, 3, 5, 10], width)
 
 
 def server_name(name, split):

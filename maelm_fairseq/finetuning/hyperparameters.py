@@ -41,7 +41,7 @@ class Defaults:
 # (experiments/TUNING.md; for tags, experiments/SMALL.md).
 BASE_WIDTH = 768
 LARGE_WIDTH = 1024
-HIGHEST_FACTOR = 25  # of learning rates
+MAX_LR_FACTOR = 25
 SMALL_EPOCHS = 12
 SMALL_SEARCHED_EPOCHS = [5, SMALL_EPOCHS, 20]
 SMALL_LAYER_DECAY = 0.7  # of the learning rate, for each layer below the head
@@ -53,18 +53,18 @@ BASE_RATES = [1e-5, 2e-5, 3e-5, 4e-5]
 LARGE_RATES = [5e-6, 7e-6, 1e-5, 2e-5]
 
 
-def for_width(lr, width):
+def scale_lr(lr, width):
     """A learning rate for an encoder of a width: 25 times as high for one of 256 and less."""
-    return float(f"{lr * min(HIGHEST_FACTOR, max(1, (BASE_WIDTH / width) ** 3)):.3g}")
+    return float(f"{lr * min(MAX_LR_FACTOR, max(1, (BASE_WIDTH / width) ** 3)):.3g}")
 
 
 def searched_rates(width):
     """The learning rates that a search tries for an encoder of a width."""
     rates = LARGE_RATES if width >= LARGE_WIDTH else BASE_RATES
-    return [for_width(lr, width) for lr in rates]
+    return [scale_lr(lr, width) for lr in rates]
 
 
-def defaults(hyperparameters, epochs, width):
+def defaults_for_width(hyperparameters, epochs, width):
     """The `Defaults` of a task for an encoder of a width.
 
     Args:
@@ -72,7 +72,7 @@ def defaults(hyperparameters, epochs, width):
         epochs: that a search tries
         width: of the encoder
     """
-    hyperparameters = hyperparameters._replace(lr=for_width(hyperparameters.lr, width))
+    hyperparameters = hyperparameters._replace(lr=scale_lr(hyperparameters.lr, width))
     search_space = SearchSpace(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs)
     return Defaults(hyperparameters, search_space)
 
@@ -80,9 +80,10 @@ def defaults(hyperparameters, epochs, width):
 def small_encoder_defaults(hyperparameters, width):
     """The `Defaults` for an encoder of less than BASE_WIDTH on files that are not very large.
 
-    For small encoders, a search tries one batch size, and more epochs. Arguments as for `defaults`.
+    For small encoders, a search tries one batch size, and more epochs. Arguments as for
+    `defaults_for_width`.
     """
-    lr = for_width(hyperparameters.lr, width)
+    lr = scale_lr(hyperparameters.lr, width)
     hyperparameters = hyperparameters._replace(lr=lr, epochs=SMALL_EPOCHS)
     search_space = SearchSpace([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
     return Defaults(hyperparameters, search_space, SMALL_LAYER_DECAY)

@@ -9,13 +9,13 @@ JACKKNIFE_GROUPS = 100
 MAX_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
 
 
-def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
+def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
     """The standard errors of scores over examples, by a jackknife.
 
     Each group of examples is left out once.
 
     Args:
-        scores: a function from a list of indices of examples to {metric: score}
+        score_subset: a function from a list of indices of examples to {metric: score}
         indices: of all examples
         groups: how many there are at most; with one for each example, an accuracy gets its
             textbook standard error
@@ -23,18 +23,18 @@ def standard_errors(scores, indices, groups=JACKKNIFE_GROUPS):
         and where a score is not defined
     """
     if len(indices) < 2:
-        return dict.fromkeys(scores(list(indices)), math.nan)
-    return errors_of_jackknife(scores_without_groups(scores, indices, groups))
+        return dict.fromkeys(score_subset(list(indices)), math.nan)
+    return errors_of_jackknife(scores_without_groups(score_subset, indices, groups))
 
 
-def scores_without_groups(scores, indices, groups=JACKKNIFE_GROUPS):
+def scores_without_groups(score_subset, indices, groups=JACKKNIFE_GROUPS):
     """The scores without each group of examples: list of {metric: score}.
 
     Arguments as for `standard_errors`. With the same indices, the groups are the same.
     """
     order = np.random.default_rng(0).permutation(sorted(indices))
     left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
-    return [scores([index for index in indices if index not in group]) for group in left_out]
+    return [score_subset([index for index in indices if index not in group]) for group in left_out]
 
 
 def errors_of_jackknife(scores):

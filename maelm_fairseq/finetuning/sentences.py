@@ -62,13 +62,13 @@ class SentencesTask(FineTuningTask):
 
     recipe_help = "--regression if a column `label` has numbers to predict"
     files = SENTENCE_FILES
-    head = "sentences"
+    head_name = "sentences"
     needed_state = ("form",)
     jackknife_groups = MAX_JACKKNIFE_GROUPS
 
     @classmethod
-    def defaults(cls, name, width):
-        return glue.defaults_of(name, width)
+    def default_settings(cls, folder_name, width):
+        return glue.defaults_of(folder_name, width)
 
     @property
     def is_regression(self):
@@ -110,7 +110,7 @@ class SentencesTask(FineTuningTask):
             logger.warning(warning)
 
     def add_head(self, model):
-        model.register_classification_head(self.head, self.num_outputs)
+        model.register_classification_head(self.head_name, self.num_outputs)
 
     def make_dataset(self, path, split, table):
         columns = zip(*(example.texts for example in table.examples))

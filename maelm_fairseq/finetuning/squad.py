@@ -12,7 +12,7 @@ from ..heads import SpanHead
 from .finetuning_criterion import FineTuningCriterion
 from .finetuning_dataset import FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
-from .hyperparameters import Hyperparameters, defaults
+from .hyperparameters import Hyperparameters, defaults_for_width
 from .labelled_files import is_test_split
 from .squad_files import SQUAD_FILES, read_questions
 from .squad_metrics import exact_and_f1
@@ -109,16 +109,16 @@ class SquadTask(FineTuningTask):
     """
 
     files = SQUAD_FILES
-    head = "span"
+    head_name = "span"
     predicts_dev = True
 
     @classmethod
-    def defaults(cls, name, width):
-        """BERT's settings; as for `FineTuningTask.defaults`."""
-        return defaults(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
+    def default_settings(cls, folder_name, width):
+        """BERT's settings; as for `FineTuningTask.default_settings`."""
+        return defaults_for_width(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
 
     def add_head(self, model):
-        model.register_head(self.head, SpanHead(model.cfg.encoder_embed_dim))
+        model.register_head(self.head_name, SpanHead(model.cfg.encoder_embed_dim))
 
     def read(self, path, split):
         return read_questions(path, is_test_split(split))

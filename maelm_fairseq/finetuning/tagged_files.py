@@ -5,7 +5,7 @@ from typing import List, NamedTuple
 
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
-from ..metrics import flat
+from ..metrics import flatten
 from .labelled_files import find_file
 from .labels import classes_of_training, index_of_label
 
@@ -68,7 +68,7 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
 
 def has_tags(sentences, labels):
     """Whether the last column of a test file has tags: those of training, as a rule."""
-    tags = flat(sentence.tags for sentence in sentences)
+    tags = flatten(sentence.tags for sentence in sentences)
     return 2 * sum(tag in labels for tag in tags) > len(tags)
 
 
@@ -84,7 +84,7 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     """
     train_path = find_file(folder, "train", TAGGED_FILES)
     files = {train_path: read_tagged(train_path, column=column)}
-    labels = classes_of_training(train_path, flat(each.tags for each in files[train_path]))
+    labels = classes_of_training(train_path, flatten(each.tags for each in files[train_path]))
     dev_path = find_file(folder, "valid", TAGGED_FILES)
     files[dev_path] = read_tagged(dev_path, column=column)
     for sentence in files[dev_path]:

@@ -9,11 +9,11 @@ from ..base.option_fields import setting
 from ..base.subwords import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from ..metrics import compute_tag_scores, flat, metrics_of_tags, report_of_tags
+from ..metrics import compute_tag_scores, flatten, metrics_of_tags, report_of_tags
 from .finetuning_criterion import FineTuningCriterion
 from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
-from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults, small_encoder_defaults
+from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
 from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, has_tags, read_tagged
@@ -57,22 +57,22 @@ class TaggingTask(FineTuningTask):
 
     recipe_help = "--conllu-column xpos for another column of CoNLL-U than upos"
     files = TAGGED_FILES
-    head = "tokens"
+    head_name = "tokens"
     needed_state = ("labels",)
 
     @classmethod
-    def defaults(cls, name, width):
-        """BERT's settings, apart from the epochs; as for `FineTuningTask.defaults`."""
+    def default_settings(cls, folder_name, width):
+        """BERT's settings, apart from the epochs; as for `FineTuningTask.default_settings`."""
         hyperparameters = Hyperparameters(32, 3e-5, 1 / 10, 5)
         if width < BASE_WIDTH:
             return small_encoder_defaults(hyperparameters, width)
-        return defaults(hyperparameters, [2, 3, 5, 10], width)
+        return defaults_for_width(hyperparameters, [2, 3, 5, 10], width)
 
     def read(self, path, split):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
     def record_labels(self, path, sentences):
-        tags = flat(sentence.tags for sentence in sentences)
+        tags = flatten(sentence.tags for sentence in sentences)
         self.state.merge_state_dict({"labels": classes_of_training(path, tags)})
 
     def add_head(self, model):
@@ -80,7 +80,7 @@ class TaggingTask(FineTuningTask):
         head = TokenClassificationHead(
             cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout
         )
-        model.register_head(self.head, head)
+        model.register_head(self.head_name, head)
 
     def make_dataset(self, path, split, sentences):
         sequences = []
@@ -160,7 +160,7 @@ class TaggingTask(FineTuningTask):
     def tagged(self, dataset, predictions):
         """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""
         for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
-            indices = flat(predictions[part] for part in parts)
+            indices = flatten(predictions[part] for part in parts)
             if len(indices) == len(dataset.sentences[i].words):
                 yield dataset.sentences[i], [self.state.labels[index] for index in indices]
 

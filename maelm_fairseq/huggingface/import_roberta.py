@@ -28,7 +28,7 @@ from ..base.errors import UsageError
 from ..base.option_fields import option
 from ..base.running import run_main
 from ..checkpoints.writing import save_state
-from ..config import MaeLmConfig, check_sizes
+from ..config import MaeLmConfig, check_model_options
 from ..model import MaeLmModel
 from ..vocabulary import FINGERPRINT, fingerprint, read_vocabulary
 from .roberta_source import read_source
@@ -90,7 +90,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
     cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
-        check_sizes(cfg)
+        check_model_options(cfg)
     except UsageError as error:
         raise UsageError(f"{source.path}: {error}") from None
     dictionary = match_vocabulary(source, data)

@@ -17,7 +17,7 @@ from .binarized import is_encoded, shard_folder
 from .records import SplitRecord, part_checksum
 
 AGAIN = "remove {} and run prepare.sh again"
-MAXIMUM_UNKNOWN_RATE = 0.01
+MAX_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
 FEW_TO_VALIDATE = 20_000
 BLOCK_TOKENS = 1 << 24  # tokens that are read at a time
@@ -95,10 +95,10 @@ def check_split(folder, name, tokenizer, expected):
 
 def check_unknown(data, rate):
     """Refuses data with too large a share of unknown characters."""
-    if rate > MAXIMUM_UNKNOWN_RATE:
+    if rate > MAX_UNKNOWN_RATE:
         raise UsageError(
             f"{data}: {rate:.1%} of the characters are unknown, expected at most"
-            f" {MAXIMUM_UNKNOWN_RATE:.0%}: the vocabulary does not fit this text; train one on"
+            f" {MAX_UNKNOWN_RATE:.0%}: the vocabulary does not fit this text; train one on"
             " similar text, with a larger --sample-lines or --vocab-size, and another --dest"
         )
 

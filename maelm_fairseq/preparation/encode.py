@@ -36,7 +36,7 @@ from .records import InputCounts, SplitRecord, part_checksum
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
 SAMPLE_LENGTH = 50000  # the characters that one of them may have
-MAX_UNKNOWN = 20  # how many of the unknown characters are recorded
+RECORDED_UNKNOWN = 20  # how many of the unknown characters are recorded
 FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
@@ -128,7 +128,7 @@ class Shard:
         """The record, complete."""
         self.record.sha256["bin"] = self.digest.hexdigest()
         self.record.unknown = self.unknown.total()
-        self.record.most_unknown = self.unknown.most_common(MAX_UNKNOWN)
+        self.record.most_unknown = self.unknown.most_common(RECORDED_UNKNOWN)
         self.record.sample = sorted(item[1:] for item in self.sample)
         return self.record
 
@@ -142,7 +142,7 @@ class ChunkQueue:
     """
 
     def __init__(self, workers, vocabulary):
-        self.most_pending = 2 * workers + 2
+        self.max_pending = 2 * workers + 2
         self.pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
         self.pending = deque()  # (shard, the future of its encoded chunk), in order
 
@@ -152,7 +152,7 @@ class ChunkQueue:
         shard.lines = []
         shard.size = 0
         self.pending.append((shard, self.pool.submit(encode_chunk, chunk)))
-        self._write(self.most_pending)
+        self._write(self.max_pending)
 
     def finish(self, shards):
         """Encodes and writes what is left of all shards, and ends the processes."""
@@ -162,8 +162,8 @@ class ChunkQueue:
         self._write(0)
         self.pool.shutdown()
 
-    def _write(self, most_pending):
-        while len(self.pending) > most_pending:
+    def _write(self, max_pending):
+        while len(self.pending) > max_pending:
             shard, result = self.pending.popleft()
             shard.write(*result.result())
 

@@ -23,7 +23,7 @@ def refuse_stray_value(fairseq_args):
         raise UsageError(f"{fairseq_args[0]}: found a value that belongs to no option; {fix}")
 
 
-def refuse_own(names, recipe, whole, fairseq_args):
+def refuse_recipe_options(names, recipe, whole, fairseq_args):
     """Refuses further options that change what a recipe itself sets.
 
     Args:

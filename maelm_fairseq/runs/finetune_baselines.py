@@ -21,7 +21,7 @@ from ..evaluation.baseline_scores import (
     CRF,
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
-    Baselines,
+    BaselineOutcome,
 )
 from ..evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
 from .comparison import Comparison
@@ -80,37 +80,37 @@ class BaselineRun(ABC):
         return self.predictors[0]
 
     def run(self, jobs, limit):
-        """Trains and scores, unless that is done; returns the `Baselines`, or None and says why.
+        """Trains and scores, unless that is done; returns the outcome, or None and says why.
 
         Args:
             jobs: `jobs.Jobs`
             limit: seconds that it may take
         """
-        baselines = self.read()
-        if baselines is not None:
-            return baselines
+        outcome = self.read()
+        if outcome is not None:
+            return outcome
         Path(self.path).unlink(missing_ok=True)
         log = os.path.join(self.folder, f"{self.name}.log")
         program = f"maelm_fairseq.evaluation.{self.module}"
         command = ["timeout", limit, sys.executable, "-m", program]
         command += ["--labelled", self.labelled, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)
-        baselines = self.read()
-        if baselines is None and status == TOO_LONG:
+        outcome = self.read()
+        if outcome is None and status == TOO_LONG:
             print(
                 f"{self.predictor}: left out, as it takes longer than training: over "
                 f"{limit:,.0f} seconds"
             )
-        elif baselines is None:
+        elif outcome is None:
             print(f"{self.predictor}: left out, as it failed; its log is {log}")
-        return baselines
+        return outcome
 
     def read(self):
         """What an earlier run wrote; None unless it is whole and of all files with labels."""
         if not os.path.exists(self.path):
             return None
         try:
-            baselines = read_json(self.path, Baselines, f"the scores of a {self.predictor}")
+            outcome = read_json(self.path, BaselineOutcome, f"the scores of a {self.predictor}")
         except UsageError:
             return None
         expected_scores = set()
@@ -120,23 +120,23 @@ class BaselineRun(ABC):
             if split != "train" and dataset.metrics:
                 expected_scores.update(itertools.product(self.predictors, [name], dataset.metrics))
                 expected_sizes[name] = self.number_of_outputs(split)
-        scores = {(score.predictor, score.file, score.metric) for score in baselines.scores}
-        sizes = {name: len(outputs) for name, outputs in baselines.outputs.items()}
+        scores = {(score.predictor, score.file, score.metric) for score in outcome.scores}
+        sizes = {name: len(outputs) for name, outputs in outcome.outputs.items()}
         is_whole = scores == expected_scores and sizes == expected_sizes
-        return baselines if is_whole else None
+        return outcome if is_whole else None
 
-    def compare(self, baselines, encoder_results, encoder_predictions):
+    def compare(self, outcome, encoder_results, encoder_predictions):
         """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
-            baselines: `Baselines`
+            outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_predictions: {split: predictions of the encoder's reported model}
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
             baselines, and of what is combined from both
         """
         baseline_predictions = {}
-        for name, outputs in baselines.outputs.items():
+        for name, outputs in outcome.outputs.items():
             split = self.split_of_file[name]
             baseline_predictions[split] = self.predictions_of_split(split, outputs)
         combined = self.combined_predictions(encoder_predictions, baseline_predictions)
@@ -149,23 +149,25 @@ class BaselineRun(ABC):
         for split in baseline_predictions:
             predictions = {name: of_splits[split] for name, of_splits in predictors.items()}
             comparisons[split] = Comparison(self.task, split, self.predictor, predictions)
-        of_encoder = []
-        of_combined = []
+        compared_results = []
+        combined_results = []
         for result in encoder_results:
             comparison = comparisons[self.split_of_file[result.file_name]]
-            of_encoder.append(comparison.with_lead(result))
+            compared_results.append(comparison.with_lead(result))
             for name in combined:
                 score = comparison.score(name, result.file_name, result.metric)
                 settings = f"{result.settings} {self.name}"
                 with_lead = comparison.with_lead(self.result(score, settings))
-                of_combined.append(replace(with_lead, note=self.lead_note(with_lead)))
-        notes = {(result.file_name, result.metric): self.lead_note(result) for result in of_encoder}
-        of_baselines = []
-        for score in baselines.scores:
+                combined_results.append(replace(with_lead, note=self.lead_note(with_lead)))
+        notes = {
+            (result.file_name, result.metric): self.lead_note(result) for result in compared_results
+        }
+        baseline_results = []
+        for score in outcome.scores:
             is_compared = score.predictor == self.predictor
             note = notes[score.file, score.metric] if is_compared else ""
-            of_baselines.append(self.result(score, self.name, note))
-        return [*of_encoder, *of_baselines, *of_combined]
+            baseline_results.append(self.result(score, self.name, note))
+        return [*compared_results, *baseline_results, *combined_results]
 
     def result(self, score, settings, note=""):
         """The Result of a `baseline_scores.Score`."""

@@ -17,14 +17,14 @@ from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
 from ..finetuning.hyperparameters import Hyperparameters
 from ..training.option_checks import check_run_options
-from .fairseq_args import parse_fairseq_args, refuse_own, refuse_stray_value
+from .fairseq_args import parse_fairseq_args, refuse_recipe_options, refuse_stray_value
 
 BF16 = "--bf16-autocast"
 ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
 ADAM += ["--weight-decay", 0.01]
 
 # Among fairseq's options of datasets, checkpoints and distributed training, users may set these.
-SET_BY_USER = {
+USER_MAY_SET = {
     "num_workers",
     "data_buffer_size",
     "batch_size_valid",
@@ -48,7 +48,7 @@ def options_set_by_recipe():
     names = list(SET_BY_RECIPE)
     for section in ["dataset", "checkpoint", "distributed_training"]:
         fields = FairseqConfig.__dataclass_fields__[section].type.__dataclass_fields__
-        names += [name for name in fields if name not in SET_BY_USER]
+        names += [name for name in fields if name not in USER_MAY_SET]
     return names
 
 
@@ -195,7 +195,9 @@ class FineTuningCommand:
         self.name = os.path.basename(self.labelled)  # of the task, for the user
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
-        self.defaults = task_class.defaults(self.name, self.model_options["encoder_embed_dim"])
+        self.defaults = task_class.default_settings(
+            self.name, self.model_options["encoder_embed_dim"]
+        )
 
     def argv(self, run, updates, save_dir, validation_splits):
         """The command of a run.
@@ -272,7 +274,7 @@ class FineTuningCommand:
         options = self.recipe_options(run, 1, self.args.save_dir, ["valid"])
         recipe = parse_fairseq_args(options)
         whole = parse_fairseq_args([*options, *self.fairseq_args])
-        refuse_own(options_set_by_recipe(), recipe, whole, self.fairseq_args)
+        refuse_recipe_options(options_set_by_recipe(), recipe, whole, self.fairseq_args)
         cfg = convert_namespace_to_omegaconf(whole)
         check_run_options(cfg)
         return cfg

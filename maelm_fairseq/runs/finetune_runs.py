@@ -109,17 +109,17 @@ class FineTuningRuns:
         has_model = run.seed == SEARCH_SEED or os.path.isfile(self.checkpoint_path(run))
         return has_model and self.record_path(run).exists()
 
-    def updates(self, hyperparameters):
+    def num_updates(self, hyperparameters):
         batches = math.ceil(len(self.task.datasets["train"]) / hyperparameters.batch_size)
         return batches * hyperparameters.epochs
 
     def run_seeds(self, hyperparameters, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
 
-        def run(seed, environment):
-            return self.run(Run(hyperparameters, seed), environment)
+        def run_seed(seed, environment):
+            return self.load_or_train(Run(hyperparameters, seed), environment)
 
-        return self.jobs.map(run, seeds)
+        return self.jobs.map(run_seed, seeds)
 
     def search(self, candidates):
         """Tries all candidates, a list of `Hyperparameters`; returns the best."""
@@ -132,20 +132,20 @@ class FineTuningRuns:
             )
         print(f"searching {len(candidates)} settings", flush=True)
 
-        def run(candidate, environment):
-            return self.run(Run(candidate, SEARCH_SEED), environment)
+        def run_candidate(candidate, environment):
+            return self.load_or_train(Run(candidate, SEARCH_SEED), environment)
 
-        records = self.jobs.map(run, candidates)
-        best = candidates[self.ranked(records)[0]]
+        records = self.jobs.map(run_candidate, candidates)
+        best = candidates[self.rank_by_dev_score(records)[0]]
         print(f"best of {len(candidates)}: {best}", flush=True)
         return best
 
-    def ranked(self, records):
+    def rank_by_dev_score(self, records):
         """The indices of the records of runs, best first, by the dev file."""
         metric = self.cfg.checkpoint.best_checkpoint_metric
         return ranked([record.scores["valid"] for record in records], metric)
 
-    def run(self, run, environment):
+    def load_or_train(self, run, environment):
         """Trains, unless that is done; prints the scores, and returns the `RunRecord`."""
         name = f"{self.command.name}, {run.hyperparameters}, seed {run.seed}"
         if not self.is_done(run):
@@ -182,7 +182,7 @@ class FineTuningRuns:
         prefix = "  " if self.jobs.count == 1 else f"{name}: "
         show = progress(prefix, self.task.loss_unit())
         splits = self.validation_splits()
-        argv = self.command.argv(run, self.updates(run.hyperparameters), folder, splits)
+        argv = self.command.argv(run, self.num_updates(run.hyperparameters), folder, splits)
         began = time.monotonic()
         status = self.jobs.execute(argv, log, environment, show)
         seconds = time.monotonic() - began
