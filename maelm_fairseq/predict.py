@@ -94,6 +94,23 @@ def described_columns(texts_of_a_line):
     return "two texts with a tab between them, as the examples of training are pairs"
 
 
+def check_not_tagged(path, texts, labels):
+    """Refuses texts that are lines of a tagged file, where texts to tag are expected.
+
+    Args:
+        path: of their file
+        texts: the first ones
+        labels: the known tags
+    """
+    lines = [text.split() for text in texts if text.strip()]
+    tagged = [words for words in lines if len(words) > 1 and words[-1] in labels]
+    if len(tagged) > len(lines) / 2:
+        raise UsageError(
+            f"{path}: found a word and its tag in a line, such as {' '.join(tagged[0])!r}, "
+            "expected a text in each line; join the words of each sentence, without their tags"
+        )
+
+
 def tagged_text(words):
     """The lines of a text whose words are pairs of a word and its tag."""
     return "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
@@ -133,10 +150,13 @@ def main():
     check_head(model, args.checkpoint)
     model.to(default_device())
     texts_of_a_line = model.info.texts_per_example
+    tags_words = bool(model.info.labels) and not model.info.is_of_sentences
     count = 0
     with atomic_write(args.dest, new=True) as stream:
         for chunk in chunks_of_file(args.texts, texts_of_a_line):
-            columns = map(list, zip(*chunk))
+            columns = list(map(list, zip(*chunk)))
+            if tags_words:
+                check_not_tagged(args.texts, columns[0], model.info.labels)
             predictions = model.predict(*columns)
             if isinstance(predictions[0], list):
                 stream.writelines(map(tagged_text, predictions))
@@ -146,7 +166,7 @@ def main():
                 stream.writelines(map(table_line, predictions, chunk))
             count += len(chunk)
         if count == 0:
-            raise UsageError(f"{args.texts}: it is empty, expected a string in each line")
+            raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
     print(f"written: {args.dest}, {count:,} texts")
 
 

@@ -30,7 +30,8 @@ from maelm_fairseq.runs.finetune_results import (
     MIN_VALIDATIONS,
     TABLE,
     Result,
-    highest_score_line,
+    best_predictor,
+    labelling_command,
     late_rise,
     read_table,
     scores_of_examples,
@@ -87,10 +88,15 @@ def finetune(runs, candidates):
     show(results)
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
-        print(highest_score_line([result for result in results if result.file_name == dev]))
+        best_name, line = best_predictor([result for result in results if result.file_name == dev])
+        print(line)
+        if best_name:
+            model = runs.checkpoint_path(Run(chosen, best))
+            command = labelling_command(best_name, runs.command.labelled, model, args.data)
+            print(f"to label new texts with it: {command}")
     warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
-    print(f"model of the best seed: {runs.checkpoint_path(Run(chosen, best))}")
+    print(f"model of the encoder's best seed: {runs.checkpoint_path(Run(chosen, best))}")
 
 
 def warn_if_still_rising(curves, result, epochs):

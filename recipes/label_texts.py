@@ -7,9 +7,9 @@
 A bag of words is trained on labelled sentences, in seconds, or a conditional random field (CRF) on
 words with tags. --texts has a text in each line, plain or gzip; for pairs, two texts with a tab
 between them. --dest receives a line for each, in the same order, in the columns that fine-tuning
-reads: the label, or the value, then the text. Of a text whose words get tags, it receives a word,
-as white space separates them, and its tag in each line, and a blank line after the text. For an
-encoder alone: python -m maelm_fairseq.predict.
+reads: the label, or the value, then the text. For tagging, each line has one word, split at white
+space, and its tag, and a blank line follows each text. For an encoder alone:
+python -m maelm_fairseq.predict.
 """
 
 import numpy as np
@@ -36,6 +36,7 @@ from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,
+    check_not_tagged,
     check_table,
     check_text_file,
     chunks_of_file,
@@ -128,7 +129,7 @@ def read_texts(path, columns):
     """The texts of a file: tuples of one or two."""
     texts = [tuple(line) for chunk in chunks_of_file(path, columns) for line in chunk]
     if not texts:
-        raise UsageError(f"{path}: it is empty, expected a string in each line")
+        raise UsageError(f"{path}: it is empty, expected a text in each line")
     return texts
 
 
@@ -138,7 +139,7 @@ def has_tagged_words(folder):
 
 
 def label_with_crf(args):
-    """The number of texts, and the lines of their words with tags."""
+    """What labels, the number of texts, and the lines of their words with tags."""
     if args.checkpoint:
         raise UsageError(
             f"--checkpoint {args.checkpoint}: an encoder and a CRF do not vote together; leave it "
@@ -146,17 +147,19 @@ def label_with_crf(args):
         )
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
-    crf = ConditionalRandomField(TaggedFolder(args.labelled, args.conllu_column).train)
+    tagged = TaggedFolder(args.labelled, args.conllu_column)
+    crf = ConditionalRandomField(tagged.train)
     texts = read_texts(args.texts, columns=1)
+    check_not_tagged(args.texts, [text for (text,) in texts], tagged.labels)
     lines = []
     for (text,) in texts:
         words = text.split()
         lines.append(tagged_text(zip(words, crf.tag(words))))
-    return len(texts), lines
+    return "a CRF", len(texts), lines
 
 
 def label_with_bag_of_words(args):
-    """The number of texts, and the lines of the table with their labels."""
+    """What labels, the number of texts, and the lines of the table with their labels."""
     if args.conllu_column != CONLLU_COLUMNS[0]:
         raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
     labelled = LabelledFolder(args.labelled, args.regression)
@@ -166,7 +169,8 @@ def label_with_bag_of_words(args):
         check_outputs(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
     texts = read_texts(args.texts, columns=len(labelled.texts[0]))
-    return len(texts), table_of_labels(labelled, texts, model)
+    predictor = "a bag of words" if model is None else "an encoder and a bag of words together"
+    return predictor, len(texts), table_of_labels(labelled, texts, model)
 
 
 def parse_args():
@@ -178,14 +182,14 @@ def parse_args():
     add(
         "--checkpoint",
         metavar="FILE_or_DIR",
-        help="an encoder fine-tuned on the same files, which then votes, too",
+        help="an encoder fine-tuned on the same sentences, to be combined with the bag of words",
     )
     add("--data", metavar="DIR", help="folder with the encoder's vocabulary")
     add_column_option(parser)
     args = parser.parse_args()
     if (args.checkpoint is None) != (args.data is None):
         raise UsageError(
-            "--checkpoint and --data belong together: give both, or none for the bag of words alone"
+            "--checkpoint and --data belong together: give both, or none to do without an encoder"
         )
     return args
 
@@ -195,12 +199,12 @@ def main():
     check_table(args.dest)
     check_text_file(args.texts)
     if has_tagged_words(args.labelled):
-        count, lines = label_with_crf(args)
+        predictor, count, lines = label_with_crf(args)
     else:
-        count, lines = label_with_bag_of_words(args)
+        predictor, count, lines = label_with_bag_of_words(args)
     with atomic_write(args.dest, new=True) as stream:
         stream.writelines(lines)
-    print(f"written: {args.dest}, {count:,} texts")
+    print(f"written: {args.dest}, {count:,} texts, labelled by {predictor}")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,10 @@ def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
     run_main(label_texts.main, *options, tmp_path / "tagged")
     expected = "the\tO\npark\tO\nand\tO\n\n\nmr\tO\npark\tB-X\n\n"
     assert (tmp_path / "tagged").read_text() == expected
+    given = ["--labelled", files, "--texts", files / "test.txt", "--dest", tmp_path / "new"]
+    fault = error_of(label_texts.main, *given)
+    assert "found a word and its tag in a line, such as '" in fault
+    assert "expected a text in each line; join the words" in fault
     for further, problem in [
         (["--checkpoint", "a.pt", "--data", "data"], "an encoder and a CRF do not vote together"),
         (["--regression"], "has tags; leave it out"),

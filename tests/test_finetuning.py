@@ -203,7 +203,7 @@ def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     fault = prediction_error(model_file, tuned.data, tmp_path / "table", new)
     assert "table: line 1: found 2 columns, expected one text without a tab" in fault
     fault = prediction_error(model_file, tuned.data, tmp_path / "empty", new)
-    assert "empty: it is empty, expected a string in each line" in fault
+    assert "empty: it is empty, expected a text in each line" in fault
     assert not new.exists()
 
 

@@ -170,6 +170,7 @@ def write_texts(place):
 def write_labelled(place):
     (place / "minimal_pairs.tsv").write_text("good\tbad\nkan lo\tlo kan\n")
     (place / "new_pairs.txt").write_text("kan lo\tlo kan\n")
+    (place / "new_texts.txt").write_text("kan lo\n")
     labelled.blimp(place / "blimp")
     (place / "questions").mkdir()
     rows = [f"{label}\twhat is {label} {number} ?" for label in "abc" for number in range(9)]

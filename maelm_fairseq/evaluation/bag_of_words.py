@@ -238,7 +238,7 @@ def add_options(parser):
         help="folder of the labelled files, as for finetune_glue.sh",
     )
     parser.add_argument(
-        "--regression", action="store_true", help="a column `label` has numbers to predict"
+        "--regression", action="store_true", help="the column `label` contains numbers to predict"
     )
 
 

@@ -2,8 +2,8 @@
 an encoder.
 
 Its features are the word, its shape, its first and last 1 to 4 letters, and words, shapes and
-endings of the two words on either side. python-crfsuite trains it, with the regularisation of its
-own tutorial. Beside it: each word's most frequent tag.
+endings of the two words on either side. python-crfsuite trains it, with the regularisation that its
+tutorial uses. Beside it: each word's most frequent tag.
 """
 
 import itertools

@@ -60,7 +60,7 @@ class SentencesTask(FineTuningTask):
     training file.
     """
 
-    recipe_help = "--regression if a column `label` has numbers to predict"
+    recipe_help = "--regression if the column `label` contains numbers to predict"
     files = SENTENCE_FILES
     head_name = "sentences"
     needed_state = ("form",)

@@ -157,7 +157,7 @@ class SquadTask(FineTuningTask):
         summary = f"{path}: {len(questions):,} questions, {len(windows):,} windows"
         summary += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
         if is_test_split(split):
-            summary += "; it has answers, and is scored in the end" if metrics else "; no answers"
+            summary += "; it has answers and is scored at the end" if metrics else "; no answers"
         return SquadDataset(
             questions,
             contexts,

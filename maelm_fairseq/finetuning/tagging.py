@@ -100,7 +100,7 @@ class TaggingTask(FineTuningTask):
         metrics = self.metrics_of(sentences, split)
         summary = f"{path}: {self.summary_of(sentences, len(sequences))}"
         if is_test_split(split):
-            summary += "; it has tags, and is scored in the end" if metrics else "; no tags"
+            summary += "; it has tags and is scored at the end" if metrics else "; no tags"
         return TaggedDataset(
             sentences,
             sentence_of,

@@ -11,7 +11,7 @@ def check_files(paths, option):
     for path in paths:
         if not os.path.exists(path):
             raise MissingFileError(
-                f"{option}: file {path} does not exist; expected a string file; check the path"
+                f"{option}: file {path} does not exist; expected a text file; check the path"
             )
         if os.path.isdir(path):
             raise UsageError(

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import shlex
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,6 @@ ENCODER = "encoder"
 TABLE = "results.tsv"
 TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
 TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
-LABELLING_HINTS = {  # how predictors without a model of their own label new texts
-    BAG_OF_WORDS: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
-    CRF: "; recipes/label_texts.py, without --checkpoint, labels new texts with it",
-    ENSEMBLE: "; recipes/label_texts.py labels new texts with both",
-}
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 UNDEFINED = "all predictions or all labels are equal, or there is one example"
@@ -130,17 +126,20 @@ def late_rise(curves, error):
     return rise if rise > error else None
 
 
-def highest_score_line(results):
-    """A line about which predictor has the highest score on the dev file, and whether clearly so.
+def best_predictor(results):
+    """Which predictor has the highest score on the dev file, and a line that says so.
 
     Args:
         results: list of `Result`, the encoder's first; their first metric counts
+    Returns: its name, or None if the metric is undefined; the line, which also says whether it is
+        clearly ahead
     """
     encoder = results[0]
     comparable = [result for result in results if result.metric == encoder.metric]
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
     if math.isinf(statistics.median(best.bounded)):
-        return f"highest on {best.file_name}: none, as {best.metric} is undefined: {UNDEFINED}"
+        undefined = f"{best.metric} is undefined: {UNDEFINED}"
+        return None, f"highest on {best.file_name}: none, as {undefined}"
     close = []
     for other in comparable:
         # Both together cost most: no other predictor is compared with them.
@@ -148,8 +147,24 @@ def highest_score_line(results):
             continue
         close.append(f"the {other.predictor}")
     clearly = f", not clearly ahead of {' or '.join(close)}" if close else ""
-    hint = LABELLING_HINTS.get(best.predictor, "")
-    return f"highest on {best.file_name}: the {best.predictor}{clearly}{hint}"
+    return best.predictor, f"highest on {best.file_name}: the {best.predictor}{clearly}"
+
+
+def labelling_command(predictor, labelled, checkpoint, data):
+    """The command by which a predictor labels new texts, for the user.
+
+    Args:
+        predictor: its name
+        labelled: folder of the labelled files
+        checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
+    """
+    encoder = ["--checkpoint", checkpoint, "--data", data]
+    program = ["python", "recipes/label_texts.py", "--labelled", labelled]
+    if predictor == ENCODER:
+        program = ["python", "-m", "maelm_fairseq.predict", *encoder]
+    elif predictor == ENSEMBLE:
+        program += encoder
+    return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
 
 def is_clearly_ahead(result, other):
