@@ -25,7 +25,13 @@ from maelm_fairseq.preparation.documents import (
 from maelm_fairseq.preparation.encode import count_documents, encode
 from maelm_fairseq.preparation.progress import say
 from maelm_fairseq.preparation.raw_text import check_files, file_identity
-from maelm_fairseq.preparation.records import Manifest, Options, claim, options_with_values
+from maelm_fairseq.preparation.records import (
+    MANIFEST,
+    Manifest,
+    Options,
+    claim,
+    options_with_values,
+)
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES
 from maelm_fairseq.preparation.vocabulary import (
     VOCAB_SIZES,
@@ -219,15 +225,21 @@ def encode_missing(args, manifest, vocabulary, selected, held_out):
             encode(files, identities, missing, split, vocabulary, args.workers, shards, held_out)
 
 
+def check_texts(args):
+    """Refuses too few documents before hours of work, which show which lines become nothing."""
+    needed = needed_documents(args.shards, args.valid_documents)
+    check_documents(documents_up_to(args.train, needed), args.shards, args.valid_documents)
+    # All of it is read, since a line that is not text would be found only after --train.
+    if args.valid and not documents_up_to(args.valid):
+        raise UsageError(f"--valid {args.valid[0]}: found no text; give files with text")
+
+
 def main():
     args = parse_args()
     check_files(args.train, "--train")
     check_files(args.valid, "--valid")
-    # Now, not after hours of work, which show which lines become nothing.
-    needed = needed_documents(args.shards, args.valid_documents)
-    check_documents(documents_up_to(args.train, needed), args.shards, args.valid_documents)
-    if args.valid and not documents_up_to(args.valid, 1):
-        raise UsageError(f"--valid {args.valid[0]}: found no text; give files with text")
+    if not os.path.exists(os.path.join(args.dest, MANIFEST)):
+        check_texts(args)
     tokenizer = given_vocabulary(args.vocabulary, args.add_tokens) if args.vocabulary else None
     manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)

@@ -7,6 +7,7 @@ the extra `finetune`.
 
 import itertools
 import math
+import re
 import warnings
 from typing import Callable, NamedTuple
 
@@ -106,8 +107,9 @@ def entity_scores(targets, predicted):
 
 
 def has_entities(labels):
-    """Whether tags are of entities, as B-PER and I-PER."""
-    return any(label[:2] in ("B-", "I-", "S-", "U-") for label in labels)
+    """Whether tags are of entities: besides O, all are like B-PER and I-PER."""
+    of_entities = [label for label in labels if label != "O"]
+    return bool(of_entities) and all(re.match("[BIESLU]-[^-]", label) for label in of_entities)
 
 
 def metrics_of_tags(labels):

@@ -147,10 +147,10 @@ def label_with_crf(args):
         )
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
-    tagged = TaggedFolder(args.labelled, args.conllu_column)
-    crf = ConditionalRandomField(tagged.train)
     texts = read_texts(args.texts, columns=1)
+    tagged = TaggedFolder(args.labelled, args.conllu_column)
     check_not_tagged(args.texts, [text for (text,) in texts], tagged.labels)
+    crf = ConditionalRandomField(tagged.train)
     lines = []
     for (text,) in texts:
         words = text.split()

@@ -10,7 +10,7 @@ import labelled
 from conftest import error_of, run_main
 from maelm_fairseq.evaluation import crf
 from maelm_fairseq.finetuning.tagged_files import Sentence, read_tagged
-from maelm_fairseq.metrics import compute_tag_scores
+from maelm_fairseq.metrics import compute_tag_scores, has_entities
 
 PHRASES = ["mr park", "the park", "mr hill", "the hill", "park", "hill"]
 
@@ -122,3 +122,21 @@ def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
         "--conllu-column", "xpos",
     )  # fmt: skip
     assert "has no tags; leave it out" in fault
+
+
+def test_a_line_of_other_white_space_is_blank(files):
+    with open(files / "train.txt", "a", encoding="utf-8") as stream:
+        stream.write("\u3000\nmr O\nhill B-X\n\u00a0\n")
+    assert crf.TaggedFolder(files).train[-1].words == ["mr", "hill"]
+
+
+@pytest.mark.parametrize("labels, expected", [
+    (["B-PER", "I-PER", "O"], True),
+    (["S-X", "B-X", "E-X", "I-X"], True),
+    (["U-X", "L-X", "O"], True),
+    (["S----3MS1-", "I---------", "VIIA-3MS--"], False),  # parts of speech
+    (["NOUN", "B-X"], False),
+    (["O"], False),
+])  # fmt: skip
+def test_tags_are_of_entities_if_all_look_so(labels, expected):
+    assert has_entities(labels) == expected

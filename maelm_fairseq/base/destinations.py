@@ -17,6 +17,8 @@ def check_new(path):
 
 def check_new_file(path):
     """Like `check_new`, for a file that `atomic_write` writes; its folder must exist."""
+    if str(path).endswith(os.sep):
+        raise UsageError(f"{path}: found the name of a folder, expected that of a file")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.lexists(folder):
         fix = "make it, or choose another --dest"

@@ -260,7 +260,7 @@ def main():
             if len(indices):
                 rows_of_rest = indices - len(labelled.train_indices)
                 kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(BaselineOutcome(scores, kept)), args.dest)
+        save_json(asdict(BaselineOutcome(scores, kept)), args.dest, new=True)
 
 
 if __name__ == "__main__":

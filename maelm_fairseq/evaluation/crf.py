@@ -17,6 +17,7 @@ import pycrfsuite
 
 from ..base.command_line import Parser
 from ..base.destinations import check_new_file
+from ..base.errors import UsageError
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
@@ -95,14 +96,28 @@ class ConditionalRandomField:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model")
             trainer.train(path)
-            with open(path, "rb") as stream:
-                self.weights = stream.read()
+            self.weights = read_model(path)
         self.tagger = pycrfsuite.Tagger()
         self.tagger.open_inmemory(self.weights)
 
     def tag(self, words):
         """The tags of the words of a sentence."""
         return self.tagger.tag(word_features(words))
+
+
+def read_model(path):
+    """The contents of a model of python-crfsuite, which does not notice that a disk is full.
+
+    The header has the size of the file.
+    """
+    with open(path, "rb") as stream:
+        model = stream.read()
+    if int.from_bytes(model[4:8], "little") != len(model):
+        raise UsageError(
+            f"{path}: the CRF could not be written as a whole; make room there, or set TMPDIR to a "
+            "folder that has room"
+        )
+    return model
 
 
 class MostFrequentTags:
@@ -214,7 +229,7 @@ def main():
         outputs = {}
         for file, sentences in predictions[CRF].items():
             outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
-        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest)
+        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest, new=True)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
         sentences = read_tagged(test_path, is_test=True, column=column)
         if has_tags(sentences, labels):
             files[test_path] = sentences
+        else:
+            print(f"{test_path}: not scored, as it has no tags of the training file")
     return labels, files
 
 
@@ -110,7 +112,7 @@ def sentences_of_columns(path, lines, is_test):
     separator = " *\t *" if is_separated_by_tabs(lines) else "[ \t]+"
     for line, text in lines:
         text = text.strip(" \t")
-        if not text or text.split()[0] == DOCUMENT:
+        if not text.strip() or text.split()[0] == DOCUMENT:
             sentence = None
             continue
         fields = re.split(separator, text)
@@ -137,7 +139,7 @@ def is_separated_by_tabs(lines):
     """Whether there is a tab on each line, and spaces at most in the words, such as "New York"."""
     for _, text in lines:
         row = text.strip(" \t")
-        if not row or row.startswith(DOCUMENT):
+        if not row.strip() or row.startswith(DOCUMENT):
             continue
         if "\t" not in row:
             return False

@@ -100,7 +100,8 @@ class TaggingTask(FineTuningTask):
         metrics = self.metrics_of(sentences, split)
         summary = f"{path}: {self.summary_of(sentences, len(sequences))}"
         if is_test_split(split):
-            summary += "; it has tags and is scored at the end" if metrics else "; no tags"
+            outcome = "it has tags and is scored at the end"
+            summary += f"; {outcome if metrics else 'no tags of the training file'}"
         return TaggedDataset(
             sentences,
             sentence_of,
