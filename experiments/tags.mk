@@ -9,7 +9,7 @@
 RUN ?= run
 PYTHON ?= python
 TASKS = dutch_entities us_addresses
-ENCODERS = small-1 mlm-3 mae_lm-3
+ENCODERS = small-1 mlm-3
 TAG = ../recipes/finetune_tagging.sh --data $(RUN)/data --seeds 1
 FILES = $(RUN)/tags/files/us_addresses/test.txt
 

@@ -135,39 +135,43 @@ class BaselineRun(ABC):
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
             baselines, and of what is combined from both
         """
-        baseline_predictions = {}
-        for name, outputs in outcome.outputs.items():
-            split = self.split_of_file[name]
-            baseline_predictions[split] = self.predictions_of_split(split, outputs)
-        combined = self.combined_predictions(encoder_predictions, baseline_predictions)
-        predictors = {
-            ENCODER: encoder_predictions,
-            self.predictor: baseline_predictions,
-            **combined,
-        }
-        comparisons = {}
-        for split in baseline_predictions:
-            predictions = {name: of_splits[split] for name, of_splits in predictors.items()}
-            comparisons[split] = Comparison(self.task, split, self.predictor, predictions)
-        compared_results = []
-        combined_results = []
+        comparisons = self.comparisons(outcome, encoder_predictions)
+        of_encoder = []
+        of_combined = []
+        notes = {}  # {(file, metric): the encoder's lead, for the baseline}
         for result in encoder_results:
             comparison = comparisons[self.split_of_file[result.file_name]]
-            compared_results.append(comparison.with_lead(result))
-            for name in combined:
-                score = comparison.score(name, result.file_name, result.metric)
-                settings = f"{result.settings} {self.name}"
-                with_lead = comparison.with_lead(self.result(score, settings))
-                combined_results.append(replace(with_lead, note=self.lead_note(with_lead)))
-        notes = {
-            (result.file_name, result.metric): self.lead_note(result) for result in compared_results
-        }
-        baseline_results = []
+            compared = comparison.with_lead(result)
+            of_encoder.append(compared)
+            notes[result.file_name, result.metric] = self.lead_note(compared)
+            for predictor in comparison.predictions.keys() - {ENCODER, self.predictor}:
+                score = comparison.score(predictor, result.file_name, result.metric)
+                combined = self.result(score, f"{result.settings} {self.name}")
+                combined = comparison.with_lead(combined)
+                of_combined.append(replace(combined, note=self.lead_note(combined)))
+        of_baselines = []
         for score in outcome.scores:
             is_compared = score.predictor == self.predictor
             note = notes[score.file, score.metric] if is_compared else ""
-            baseline_results.append(self.result(score, self.name, note))
-        return [*compared_results, *baseline_results, *combined_results]
+            of_baselines.append(self.result(score, self.name, note))
+        return [*of_encoder, *of_baselines, *of_combined]
+
+    def comparisons(self, outcome, encoder_predictions):
+        """The `Comparison` of each split; arguments as for `compare`."""
+        baseline_predictions = {}
+        for file_name, outputs in outcome.outputs.items():
+            split = self.split_of_file[file_name]
+            baseline_predictions[split] = self.predictions_of_split(split, outputs)
+        predictions = {
+            ENCODER: encoder_predictions,
+            self.predictor: baseline_predictions,
+            **self.combined_predictions(encoder_predictions, baseline_predictions),
+        }
+        comparisons = {}
+        for split in baseline_predictions:
+            of_split = {predictor: of_splits[split] for predictor, of_splits in predictions.items()}
+            comparisons[split] = Comparison(self.task, split, self.predictor, of_split)
+        return comparisons
 
     def result(self, score, settings, note=""):
         """The Result of a `baseline_scores.Score`."""
