@@ -8,7 +8,7 @@ import pytest
 
 import small
 import tags
-from conftest import error_of, run_main
+from conftest import ROOT, error_of, run_main
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 
 PAGE_OF_NEWSPAPER = [
@@ -117,3 +117,9 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
 def cells_of(line):
     """The cells of a row of a table."""
     return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_the_page_has_the_tables_of_the_records():
+    page = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
+    assert f"<!-- tags -->\n{tags.table()}<!-- end -->" in page
+    assert f"<!-- tag_trials -->\n{tags.trials()}<!-- end -->" in page
