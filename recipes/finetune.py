@@ -12,6 +12,7 @@ SQuAD in the form that their servers take) and a report with precision, recall a
 
 import logging
 import os
+import shlex
 import sys
 from functools import partial
 
@@ -19,6 +20,7 @@ import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their model
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.evaluation.ensemble import ENSEMBLE
 from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
@@ -27,11 +29,11 @@ from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun, CrfRun
 from maelm_fairseq.runs.finetune_files import write_file
 from maelm_fairseq.runs.finetune_options import FineTuningCommand, Run, combinations, parse
 from maelm_fairseq.runs.finetune_results import (
+    ENCODER,
     MIN_VALIDATIONS,
     TABLE,
     Result,
     best_predictor,
-    labelling_command,
     late_rise,
     read_table,
     scores_of_examples,
@@ -97,6 +99,23 @@ def finetune(runs, candidates):
     warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {runs.checkpoint_path(Run(chosen, best))}")
+
+
+def labelling_command(predictor, labelled, checkpoint, data):
+    """The command by which a predictor labels new texts, for the user.
+
+    Args:
+        predictor: its name
+        labelled: folder of the labelled files
+        checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
+    """
+    encoder = ["--checkpoint", checkpoint, "--data", data]
+    program = ["python", "recipes/label_texts.py", "--labelled", labelled]
+    if predictor == ENCODER:
+        program = ["python", "-m", "maelm_fairseq.predict", *encoder]
+    elif predictor == ENSEMBLE:
+        program += encoder
+    return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
 
 def warn_if_still_rising(curves, result, epochs):

@@ -681,7 +681,7 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     path.write_text("\n".join(lines))
     task.load_dataset("test")
     assert task.datasets["test"].metrics == []
-    assert task.datasets["test"].summary.endswith("; no tags")
+    assert task.datasets["test"].summary.endswith("; no tags of the training file")
 
 
 def test_scores_of_little_are_undefined_and_no_error():

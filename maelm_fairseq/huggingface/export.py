@@ -132,7 +132,7 @@ def head_of(model, checkpoint):
     if name is None:
         return None, None
     head = model.classification_heads[name]
-    if isinstance(head, SpanHead) and name != SquadTask.head:
+    if isinstance(head, SpanHead) and name != SquadTask.head_name:
         raise UsageError(
             f"{checkpoint}: fine-tuned on SQuAD by version 0.2, on other pieces of text: "
             "fine-tune it again"

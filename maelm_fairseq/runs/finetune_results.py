@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import shlex
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,23 +147,6 @@ def best_predictor(results):
         close.append(f"the {other.predictor}")
     clearly = f", not clearly ahead of {' or '.join(close)}" if close else ""
     return best.predictor, f"highest on {best.file_name}: the {best.predictor}{clearly}"
-
-
-def labelling_command(predictor, labelled, checkpoint, data):
-    """The command by which a predictor labels new texts, for the user.
-
-    Args:
-        predictor: its name
-        labelled: folder of the labelled files
-        checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
-    """
-    encoder = ["--checkpoint", checkpoint, "--data", data]
-    program = ["python", "recipes/label_texts.py", "--labelled", labelled]
-    if predictor == ENCODER:
-        program = ["python", "-m", "maelm_fairseq.predict", *encoder]
-    elif predictor == ENSEMBLE:
-        program += encoder
-    return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
 
 def is_clearly_ahead(result, other):
