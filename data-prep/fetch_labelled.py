@@ -42,7 +42,7 @@ from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation import sentence_probes
 from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member
 from maelm_fairseq.preparation.progress import say
-from maelm_fairseq.preparation.stable_hash import stable_number
+from maelm_fairseq.preparation.stable_hash import split_of
 
 SPLITS = ["train", "dev", "test"]
 DEFAULT_DATA = ["rotten_tomatoes", "trec", "tweets"]
@@ -122,11 +122,6 @@ DATASETS = {
 
 
 # Writing ----------------------------------------------------------------------------------------
-
-
-def split_of(text):
-    """The split of a text: its MD5 modulo 10 is 0 for dev, 1 for test."""
-    return {0: "dev", 1: "test"}.get(stable_number(text) % 10, "train")
 
 
 def names_of_files(data):

@@ -27,7 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import table as markdown_table
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.preparation.stable_hash import stable_number
+from maelm_fairseq.preparation.stable_hash import split_of, stable_number
 from small import VARIANT_TITLES
 
 RECORDS = Path(__file__).with_name("records")
@@ -89,7 +89,7 @@ def write_files(folder, run):
         lines = {"train": [], "dev": [], "test": []}
         parts = {"train": [], "dev": [], "left out": []}
         for text, sentence in sentences.items():
-            split = {0: "dev", 1: "test"}.get(stable_number(text) % 10, "train")
+            split = split_of(text)
             lines[split] += lines_of(sentence)
             if split == "train":
                 part = part_of_training(data, text)

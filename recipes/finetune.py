@@ -88,17 +88,17 @@ def finetune(runs, candidates):
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         results = with_baselines(runs, results, predictions, limit)
     show(results)
+    model = runs.checkpoint_path(Run(chosen, best))
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
         best_name, line = best_predictor([result for result in results if result.file_name == dev])
         print(line)
         if best_name:
-            model = runs.checkpoint_path(Run(chosen, best))
             command = labelling_command(best_name, runs.command.labelled, model, args.data)
             print(f"to label new texts with it: {command}")
     warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
-    print(f"model of the encoder's best seed: {runs.checkpoint_path(Run(chosen, best))}")
+    print(f"model of the encoder's best seed: {model}")
 
 
 def labelling_command(predictor, labelled, checkpoint, data):

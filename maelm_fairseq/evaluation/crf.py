@@ -21,7 +21,7 @@ from ..base.errors import UsageError
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
-from ..finetuning.tagged_files import CONLLU_COLUMNS, read_tagged_folder
+from ..finetuning.tagged_files import CONLLU_COLUMNS, count_text, read_tagged_folder
 from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
@@ -157,8 +157,7 @@ class TaggedFolder:
         self.metrics = metrics_of_tags(self.labels)
         self.files = {}
         for path, sentences in files.items():
-            words = sum(len(sentence.words) for sentence in sentences)
-            print(f"{path}: {len(sentences):,} sentences of {words:,} words")
+            print(f"{path}: {count_text(sentences)}")
             self.files[os.path.basename(path)] = sentences
         self.train = self.files.pop(next(iter(self.files)))
 

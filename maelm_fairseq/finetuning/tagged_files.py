@@ -66,6 +66,12 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     return sentences
 
 
+def count_text(sentences):
+    """How many sentences and words there are, for the user."""
+    words = sum(len(sentence.words) for sentence in sentences)
+    return f"{len(sentences):,} sentences of {words:,} words"
+
+
 def has_tags(sentences, labels):
     """Whether the last column of a test file has tags: those of training, as a rule."""
     tags = flatten(sentence.tags for sentence in sentences)

@@ -16,7 +16,7 @@ from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
-from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, has_tags, read_tagged
+from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, count_text, has_tags, read_tagged
 
 
 @dataclass
@@ -115,8 +115,7 @@ class TaggingTask(FineTuningTask):
 
     def summary_of(self, sentences, parts):
         """What the log says about sentences and the number of sequences that they became."""
-        words = sum(len(sentence.words) for sentence in sentences)
-        summary = f"{len(sentences):,} sentences of {words:,} words"
+        summary = count_text(sentences)
         more_parts = parts - len(sentences)
         if more_parts:
             summary += f"; sentences of more than {self.positions} tokens are split"
