@@ -13,7 +13,7 @@ from classifier import READ_MEAN, Classifier, Examples, Settings, predict_output
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_margins
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
+from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_of_answers
@@ -32,7 +32,7 @@ SETTINGS = [
 
 def both(one, other):
     """The votes of two predictors together."""
-    return average_predictions(one, other, (prediction_scale(one), prediction_scale(other)))
+    return average_predictions(one, other, one, other)
 
 
 class FewLabels:

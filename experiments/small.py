@@ -34,7 +34,7 @@ from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predictions
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.ensemble import average_predictions, prediction_scale
+from maelm_fairseq.evaluation.ensemble import average_predictions
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.metrics import argmax_or_value
@@ -184,9 +184,8 @@ def task_answers(name, folder):
         encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
-        scales = prediction_scale(encoder[dev]), prediction_scale(bag_of_words[dev])
         arrays[f"{task}/{ENCODER_ALONE}"] = compact(argmax_or_value(encoder), np.float32)
-        votes = average_predictions(encoder, bag_of_words, scales)
+        votes = average_predictions(encoder, bag_of_words, encoder[dev], bag_of_words[dev])
         arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(argmax_or_value(votes), np.float32)
     return arrays
 

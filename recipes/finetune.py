@@ -14,14 +14,12 @@ import logging
 import os
 import shlex
 import sys
-from functools import partial
 
 import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
-from maelm_fairseq.finetuning.jackknife import standard_errors
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
@@ -36,12 +34,12 @@ from maelm_fairseq.runs.finetune_results import (
     best_predictor,
     late_rise,
     read_table,
-    scores_of_examples,
     show,
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
+from maelm_fairseq.runs.split_scores import SplitScores
 
 MIN_BASELINE_SECONDS = 60  # that the baseline may always take
 # What scores stand beside, by fairseq's name of the task.
@@ -83,10 +81,10 @@ def finetune(runs, candidates):
     seeds = range(1, args.seeds + 1)
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.rank_by_dev_score(records)[0]]
-    results, predictions = report_best(runs, chosen, best, records)
+    results, scores = report_best(runs, chosen, best, records)
     if runs.command.task_name in BASELINE_RUNS:
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
-        results = with_baselines(runs, results, predictions, limit)
+        results = with_baselines(runs, results, scores, limit)
     show(results)
     model = runs.checkpoint_path(Run(chosen, best))
     dev = runs.file_name("valid")
@@ -143,7 +141,7 @@ def report_best(runs, hyperparameters, best, records):
     Args:
         best: the seed
         records: the `finetune_runs.RunRecord` of each seed
-    Returns: a `Result` for each split and metric; {split: predictions}
+    Returns: a `Result` for each metric of the splits with labels; {split: its `SplitScores`}
     """
     # Which files are read was logged before training, and is not logged again.
     logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
@@ -153,53 +151,49 @@ def report_best(runs, hyperparameters, best, records):
     task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
     results = []
     reports = []
-    predictions = {}
+    scores = {}
     for split in runs.splits:
         if split == "train":
             continue
         name = runs.file_name(split)
-        predictions[split] = predict_split(task, model, split)
+        predictions = predict_split(task, model, split)
         dataset = task.datasets[split]
         if is_test_split(split) or (split == "valid" and task.predicts_dev):
-            file_name, text = task.prediction_file(dataset, predictions[split], command.name)
+            file_name, text = task.prediction_file(dataset, predictions, command.name)
             write_file(os.path.join(folder, file_name), text, f"predictions for {name}")
         if not dataset.metrics:
             continue
-        report = task.report(dataset, predictions[split])
+        report = task.report(dataset, predictions)
         if report:
             reports.append(f"{name}, seed {best}\n{report}")
-        results += results_of_split(
-            runs, hyperparameters, split, best, records, task, predictions[split]
-        )
+        scores[split] = SplitScores(task, split, predictions)
+        results += results_of_split(runs, hyperparameters, split, best, records, scores[split])
     if reports:
         path = os.path.join(folder, f"{command.name}.report.txt")
         write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
-    return results, predictions
+    return results, scores
 
 
-def results_of_split(runs, hyperparameters, split, best, records, task, predictions):
+def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     """A `Result` for each metric of a split.
 
-    It has the scores of all seeds, or on a test file only that of the best seed, whose task and
-    predictions are given.
+    It has the scores of all seeds, from their `records`, or on a test file only those of the best
+    seed, `best_scores`.
     """
     command = runs.command
-    dataset = task.datasets[split]
     note = ", from scratch" if command.args.from_scratch else ""
     if split in runs.validation_splits():
         scores = [record.scores[split] for record in records]
     else:
-        scores = [task.compute_scores(dataset, predictions)]
+        scores = [best_scores.values]
         note += f", seed {best}"
-    scores_of_indices = partial(scores_of_examples, task, dataset, predictions)
-    errors = standard_errors(scores_of_indices, predictions, task.jackknife_groups)
     file_name = runs.file_name(split)
     start = "scratch" if command.args.from_scratch else command.checkpoint
     options = " ".join(
         [os.path.basename(runs.seeds_folder(hyperparameters)), *command.fairseq_args]
     )
     results = []
-    for metric, error in errors.items():
+    for metric, error in best_scores.errors.items():
         values = [of_seed[metric] for of_seed in scores]
         result = Result(
             command.name,
@@ -215,11 +209,11 @@ def results_of_split(runs, hyperparameters, split, best, records, task, predicti
     return results
 
 
-def with_baselines(runs, results, predictions, limit):
+def with_baselines(runs, results, scores, limit):
     """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
-        results, predictions: of the encoder; see `BaselineRun.compare`
+        results, scores: of the encoder; see `BaselineRun.compare`
         limit: seconds that the baseline may take
     Returns: list of `Result`; those of the encoder alone if the baseline takes too long
     """
@@ -230,7 +224,7 @@ def with_baselines(runs, results, predictions, limit):
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
-    return baseline_run.compare(outcome, results, predictions)
+    return baseline_run.compare(outcome, results, scores)
 
 
 def main():

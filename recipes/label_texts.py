@@ -30,7 +30,7 @@ from maelm_fairseq.evaluation.crf import (
     TaggedFolder,
     add_column_option,
 )
-from maelm_fairseq.evaluation.ensemble import average_predictions, prediction_scale
+from maelm_fairseq.evaluation.ensemble import average_predictions
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
@@ -106,9 +106,8 @@ def label(labelled, texts, model=None):
     if model is not None:
         dev_texts = [labelled.texts[index] for index in dev]
         encoder_dev_votes = outputs_of_encoder(model, dev_texts, labelled.classes)
-        scales = prediction_scale(encoder_dev_votes), prediction_scale(dev_votes)
         encoder_votes = outputs_of_encoder(model, texts, labelled.classes)
-        votes = average_predictions(encoder_votes, votes, scales)
+        votes = average_predictions(encoder_votes, votes, encoder_dev_votes, dev_votes)
     answers = argmax_or_value(votes).tolist()
     if labelled.classes is None:
         return answers

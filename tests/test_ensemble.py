@@ -13,9 +13,7 @@ def test_both_vote_with_the_same_weight_whatever_their_units():
     assert prediction_scale(encoder) == pytest.approx(9 * prediction_scale(margins))
     # What is added to all classes makes no difference after softmax.
     assert prediction_scale(encoder + [[5.0], [-7.0]]) == pytest.approx(prediction_scale(encoder))
-    sums = average_predictions(
-        encoder, margins, [prediction_scale(encoder), prediction_scale(margins)]
-    )
+    sums = average_predictions(encoder, margins, encoder, margins)
     assert argmax_or_value(sums)[0] == 0
     assert sums[1, 1] == pytest.approx(sums[1, 2])
 
@@ -23,9 +21,7 @@ def test_both_vote_with_the_same_weight_whatever_their_units():
 def test_values_are_in_the_same_unit():
     values = np.array([[1.0], [2.0]])
     others = np.array([[3.0], [30.0]])
-    means = average_predictions(
-        values, others, [prediction_scale(values), prediction_scale(others)]
-    )
+    means = average_predictions(values, others, values, others)
     assert argmax_or_value(means).tolist() == [2, 16]
 
 

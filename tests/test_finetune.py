@@ -42,6 +42,7 @@ from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.runs import finetune_results, jobs
 from maelm_fairseq.runs.finetune_options import Run, combinations
+from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
 
@@ -217,16 +218,19 @@ def baselines_of(labelled, arguments):
     runs, _ = run_main(begun, "--labelled", labelled, *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"), exist_ok=True)
     results = []
-    predictions = {}
+    scores = {}
     for split in runs.splits:
         dataset = runs.task.datasets[split]
-        predictions[split] = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
+        if split == "train" or not dataset.metrics:
+            continue
+        predictions = dict.fromkeys(range(len(dataset)), [2.0, 0.0, 0.0])
+        scores[split] = SplitScores(runs.task, split, predictions)
         name = runs.file_name(split)
-        for metric in dataset.metrics if split != "train" else []:
+        for metric in dataset.metrics:
             results.append(finetune_results.Result("own", name, metric, [50.0], 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
-        compared = finetune.with_baselines(runs, results, predictions, limit=60)
+        compared = finetune.with_baselines(runs, results, scores, limit=60)
     return runs, [result for result in compared if result.predictor != finetune_results.ENCODER]
 
 

@@ -8,6 +8,21 @@ import numpy as np
 ENSEMBLE = "encoder and bag of words together"
 
 
+def average_predictions(encoder, bag_of_words, encoder_dev, bag_of_words_dev):
+    """The mean of both predictions, (n, K), with the same weight for both.
+
+    Logits and margins are in different units: each is divided by its `prediction_scale` on the dev
+    file. Values are in the same unit.
+
+    Args:
+        encoder, bag_of_words: (n, K)
+        encoder_dev, bag_of_words_dev: the predictions for the dev file, (examples, K)
+    """
+    scaled_encoder = encoder / prediction_scale(encoder_dev)
+    scaled_bag_of_words = bag_of_words / prediction_scale(bag_of_words_dev)
+    return (scaled_encoder + scaled_bag_of_words) / 2
+
+
 def prediction_scale(predictions):
     """How much predictions (n, K) differ: the standard deviation around the mean of each example.
 
@@ -17,17 +32,6 @@ def prediction_scale(predictions):
         return 1.0
     deviations = predictions - predictions.mean(axis=1, keepdims=True)
     return float(deviations.std()) or 1.0
-
-
-def average_predictions(encoder, bag_of_words, scales):
-    """The mean of both predictions, (n, K), with the same weight for both.
-
-    Args:
-        encoder, bag_of_words: (n, K)
-        scales: of both, on the dev file: logits and margins are in different units, values are in
-            the same unit
-    """
-    return (encoder / scales[0] + bag_of_words / scales[1]) / 2
 
 
 def one_hot(classes, count):

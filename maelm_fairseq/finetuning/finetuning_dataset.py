@@ -38,6 +38,10 @@ class FineTuningDataset(EveryItemDataset):
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
 
+    def labelled_examples(self):
+        """The indices of the examples that have labels, in order; here, those of all."""
+        return list(range(len(self)))
+
     def __getitem__(self, index):
         tokens = torch.from_numpy(self.sequences[index]).long()
         return index, tokens, torch.from_numpy(self.targets[index])

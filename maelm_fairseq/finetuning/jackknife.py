@@ -22,16 +22,17 @@ def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
     Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
         and where a score is not defined
     """
-    if len(indices) < 2:
-        return dict.fromkeys(score_subset(list(indices)), math.nan)
     return errors_of_jackknife(scores_without_groups(score_subset, indices, groups))
 
 
 def scores_without_groups(score_subset, indices, groups=JACKKNIFE_GROUPS):
     """The scores without each group of examples: list of {metric: score}.
 
-    Arguments as for `standard_errors`. With the same indices, the groups are the same.
+    Arguments as for `standard_errors`. With the same indices, the groups are the same. Without a
+    single example there are no scores: nan.
     """
+    if len(indices) < 2:
+        return [dict.fromkeys(score_subset(list(indices)), math.nan)]
     order = np.random.default_rng(0).permutation(sorted(indices))
     left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
     return [score_subset([index for index in indices if index not in group]) for group in left_out]

@@ -47,7 +47,6 @@ class SentenceDataset(FineTuningDataset):
         self.labels = [example.label for example in examples]
 
     def labelled_examples(self):
-        """The indices of the examples that have labels, in order."""
         return [index for index, label in enumerate(self.labels) if label is not None]
 
 

@@ -22,10 +22,11 @@ from ..evaluation.baseline_scores import (
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
     BaselineOutcome,
+    Score,
 )
-from ..evaluation.ensemble import ENSEMBLE, average_predictions, prediction_scale
-from .comparison import Comparison
+from ..evaluation.ensemble import ENSEMBLE, average_predictions
 from .finetune_results import ENCODER, Result
+from .split_scores import SplitScores
 
 TOO_LONG = 124  # the status of `timeout` for a program that it ended
 
@@ -125,29 +126,31 @@ class BaselineRun(ABC):
         is_whole = scores == expected_scores and sizes == expected_sizes
         return outcome if is_whole else None
 
-    def compare(self, outcome, encoder_results, encoder_predictions):
+    def compare(self, outcome, encoder_results, encoder_scores):
         """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
             outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
-            encoder_predictions: {split: predictions of the encoder's reported model}
+            encoder_scores: {split: `SplitScores` of the encoder's reported model}
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
             baselines, and of what is combined from both
         """
-        comparisons = self.comparisons(outcome, encoder_predictions)
+        scores_of_splits = self.scores_of_splits(outcome, encoder_scores)
         of_encoder = []
         of_combined = []
         notes = {}  # {(file, metric): the encoder's lead, for the baseline}
         for result in encoder_results:
-            comparison = comparisons[self.split_of_file[result.file_name]]
-            compared = comparison.with_lead(result)
+            scores = scores_of_splits[self.split_of_file[result.file_name]]
+            compared = self.with_lead(result, scores)
             of_encoder.append(compared)
             notes[result.file_name, result.metric] = self.lead_note(compared)
-            for predictor in comparison.predictions.keys() - {ENCODER, self.predictor}:
-                score = comparison.score(predictor, result.file_name, result.metric)
+            for predictor in scores.keys() - {ENCODER, self.predictor}:
+                value = scores[predictor].values[result.metric]
+                error = scores[predictor].errors[result.metric]
+                score = Score(predictor, result.file_name, result.metric, value, error)
                 combined = self.result(score, f"{result.settings} {self.name}")
-                combined = comparison.with_lead(combined)
+                combined = self.with_lead(combined, scores)
                 of_combined.append(replace(combined, note=self.lead_note(combined)))
         of_baselines = []
         for score in outcome.scores:
@@ -156,22 +159,35 @@ class BaselineRun(ABC):
             of_baselines.append(self.result(score, self.name, note))
         return [*of_encoder, *of_baselines, *of_combined]
 
-    def comparisons(self, outcome, encoder_predictions):
-        """The `Comparison` of each split; arguments as for `compare`."""
-        baseline_predictions = {}
+    def scores_of_splits(self, outcome, encoder_scores):
+        """The scores of encoder, baseline and both together; arguments as for `compare`.
+
+        Returns: {split: {predictor: `SplitScores`}}
+        """
+        baseline = {}
         for file_name, outputs in outcome.outputs.items():
             split = self.split_of_file[file_name]
-            baseline_predictions[split] = self.predictions_of_split(split, outputs)
-        predictions = {
-            ENCODER: encoder_predictions,
-            self.predictor: baseline_predictions,
-            **self.combined_predictions(encoder_predictions, baseline_predictions),
-        }
-        comparisons = {}
-        for split in baseline_predictions:
-            of_split = {predictor: of_splits[split] for predictor, of_splits in predictions.items()}
-            comparisons[split] = Comparison(self.task, split, self.predictor, of_split)
-        return comparisons
+            baseline[split] = self.predictions_of_split(split, outputs)
+        encoder = {split: scores.predictions for split, scores in encoder_scores.items()}
+        predictions = {self.predictor: baseline, **self.combined_predictions(encoder, baseline)}
+        scores = {}
+        for split in baseline:
+            scores[split] = {ENCODER: encoder_scores[split]}
+            for predictor, of_splits in predictions.items():
+                scores[split][predictor] = SplitScores(self.task, split, of_splits[split])
+        return scores
+
+    def with_lead(self, result, scores):
+        """A Result that knows its predictor's lead over the baseline.
+
+        Args:
+            result: `Result`
+            scores: {predictor: `SplitScores`} of its split
+        """
+        baseline = scores[self.predictor]
+        lead = float(np.median(result.bounded)) - baseline.values[result.metric]
+        lead_errors = scores[result.predictor].errors_of_lead(baseline)
+        return replace(result, lead=lead, lead_error=lead_errors[result.metric])
 
     def result(self, score, settings, note=""):
         """The Result of a `baseline_scores.Score`."""
@@ -216,14 +232,18 @@ class BagOfWordsRun(BaselineRun):
         Their units are those of the dev file, of which all examples have labels.
         """
         dev = self.task.datasets["valid"].labelled_examples()
-        scales = [
-            prediction_scale(rows_of_examples(each["valid"], dev)) for each in (encoder, baseline)
-        ]
+        encoder_dev = rows_of_examples(encoder["valid"], dev)
+        baseline_dev = rows_of_examples(baseline["valid"], dev)
         both = {}
-        for split, of_split in baseline.items():
-            indices = [*of_split]
-            votes = [rows_of_examples(each[split], indices) for each in (encoder, baseline)]
-            both[split] = dict(zip(indices, average_predictions(*votes, scales).tolist()))
+        for split in baseline:
+            indices = [*baseline[split]]
+            votes = average_predictions(
+                rows_of_examples(encoder[split], indices),
+                rows_of_examples(baseline[split], indices),
+                encoder_dev,
+                baseline_dev,
+            )
+            both[split] = dict(zip(indices, votes.tolist()))
         return {ENSEMBLE: both}
 
 

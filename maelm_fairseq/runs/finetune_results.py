@@ -87,11 +87,6 @@ def format_score(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
-def scores_of_examples(task, dataset, predictions, indices):
-    """The scores of the predictions for some examples, by their indices: {metric: percent}."""
-    return task.compute_scores(dataset, {index: predictions[index] for index in indices})
-
-
 def ranked(scores, metric=None):
     """The indices of scores, best first; an undefined score is the worst.
 

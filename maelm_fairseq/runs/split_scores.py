@@ -1,0 +1,43 @@
+"""The scores of a predictor on the examples of a split, its lead over another one, and the standard
+errors of both."""
+
+from ..finetuning.jackknife import errors_of_jackknife, scores_without_groups
+
+
+class SplitScores:
+    """The scores of a predictor on the examples of a split that have labels.
+
+    Args:
+        task: a `finetuning_task.FineTuningTask` that has read the split
+        split: of the examples
+        predictions: {index of an example: prediction}, of all that have labels
+
+    Attributes:
+        predictions: as given
+        values: {metric: percent}
+        errors: {metric: standard error over examples}
+    """
+
+    def __init__(self, task, split, predictions):
+        dataset = task.datasets[split]
+
+        def score_subset(indices):
+            return task.compute_scores(dataset, {index: predictions[index] for index in indices})
+
+        self.predictions = predictions
+        examples = dataset.labelled_examples()
+        self.values = score_subset(examples)
+        self.without_groups = scores_without_groups(score_subset, examples, task.jackknife_groups)
+        self.errors = errors_of_jackknife(self.without_groups)
+
+    def errors_of_lead(self, baseline):
+        """The standard errors of the lead over the `SplitScores` of another predictor.
+
+        They are paired by examples.
+
+        Returns: {metric: standard error}
+        """
+        leads = []
+        for scores, of_baseline in zip(self.without_groups, baseline.without_groups):
+            leads.append({metric: value - of_baseline[metric] for metric, value in scores.items()})
+        return errors_of_jackknife(leads)
