@@ -11,7 +11,7 @@ import find_plugin  # noqa: F401  finds the plugin and its packages
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.checks import check
-from maelm_fairseq.preparation.records import read_manifest
+from maelm_fairseq.preparation.manifest import read_manifest
 
 
 def main():

@@ -23,15 +23,15 @@ from maelm_fairseq.preparation.documents import (
     needed_documents,
 )
 from maelm_fairseq.preparation.encode import count_documents, encode
-from maelm_fairseq.preparation.progress import say
-from maelm_fairseq.preparation.raw_text import check_files, file_identity
-from maelm_fairseq.preparation.records import (
+from maelm_fairseq.preparation.manifest import (
     MANIFEST,
     Manifest,
     Options,
     claim,
     options_with_values,
 )
+from maelm_fairseq.preparation.progress import say
+from maelm_fairseq.preparation.raw_text import check_files, file_identity
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES
 from maelm_fairseq.preparation.vocabulary import (
     VOCAB_SIZES,

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from maelm_fairseq.base import markdown
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
 from page_blocks import with_blocks
 
@@ -115,7 +115,7 @@ def table(name):
         scores = scores.set_index("file")
         cells = [f"{row.accuracy:.1f} ± {row.error:.1f}" for row in scores.itertuples()]
         rows.append([TITLES.get(predictor, predictor), *cells])
-    return markdown.table(["", *(f"{file}, %" for file in records.file.unique())], rows)
+    return markdown_table(["", *(f"{file}, %" for file in records.file.unique())], rows)
 
 
 def main():

@@ -37,8 +37,8 @@ from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, upd
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.checkpoints.writing import save_state
 from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation.model_record import CHOSEN_LAYER, LAST_LAYER, ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
-from maelm_fairseq.evaluation.records import CHOSEN_LAYER, LAST_LAYER, Records
 from maelm_fairseq.fairseq_api import init_bert_params
 from maelm_fairseq.runs.log_report import validations
 from maelm_fairseq.vocabulary import load_dictionary
@@ -101,7 +101,7 @@ def outcomes(path):
 
     Probes of layers are those of the last layer and of the chosen one.
     """
-    records = Records(path)
+    records = ModelRecord(path)
     arrays = {}
     for key in records.arrays:
         if key.count("/") != 1:

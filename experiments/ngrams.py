@@ -28,9 +28,9 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
+from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
 from maelm_fairseq.evaluation.pair_files import read_pairs
-from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
-from maelm_fairseq.evaluation.report import Report, markdown
+from maelm_fairseq.evaluation.report import Report, frame_to_markdown
 from maelm_fairseq.vocabulary import read_vocabulary
 
 NGRAM_ORDER = 5
@@ -60,7 +60,7 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     """Records how each model decides pairs, which are identified by `origin`.
 
     Args:
-        records: {name of a model: `records.Records`}
+        records: {name of a model: `model_record.ModelRecord`}
         pairs: `pair_files.Pairs`
         origin: dict
         text: path of the text, a sentence on each line
@@ -166,7 +166,7 @@ def read_encoders(args, pairs, origin):
 
     They have to be of different models, which have decided these pairs.
     """
-    encoders = [Records(path) for path in args.records]
+    encoders = [ModelRecord(path) for path in args.records]
     for encoder in encoders:
         if not encoder.has_checked(pairs.name, PAIRS_FEATURE, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
@@ -197,7 +197,7 @@ def print_summary(args, pairs, records):
     summary = summary.rename(columns={"right": "all pairs"})
     if args.twice:
         summary["known words"] = tables.decided(sets[1]).right
-    text = f"{counts}.\n\n{markdown(summary)}"
+    text = f"{counts}.\n\n{frame_to_markdown(summary)}"
     print(text)
     scores = pd.concat([record.table() for record in records])
     with atomic_write(os.path.join(args.dest, "ngrams.csv")) as stream:
@@ -215,7 +215,9 @@ def main():
     files = [args.text, os.path.join(args.data, "dict.txt"), tokenizer.path]
     digest = " ".join(provenance.checksums(files).values())
     os.makedirs(args.dest, exist_ok=True)
-    own = {name: Records(os.path.join(args.dest, f"{name}.npz"), digest) for name in NGRAM_MODELS}
+    own = {}
+    for name in NGRAM_MODELS:
+        own[name] = ModelRecord(os.path.join(args.dest, f"{name}.npz"), digest)
     record_decisions(own, pairs, origin, args.text, tokenizer)
     print_summary(args, pairs, [*own.values(), *encoders])
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from scipy import stats
 
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from page_arms import ARM_TITLES, MLMS
 from page_tests import MIN_SEEDS, WITHOUT_TREC, points_with_interval, tested
 
@@ -35,7 +35,7 @@ def summary(results):
         for claim, _, seeds, estimate, result in rows:
             cells[claim] = f"{estimate}; seeds: {seeds}; {result}"
         columns[ARM_TITLES[mlm]] = cells
-    return markdown(pd.DataFrame(columns).fillna("not run").rename_axis("claim"))
+    return frame_to_markdown(pd.DataFrame(columns).fillna("not run").rename_axis("claim"))
 
 
 def main_claim(results, mlm):
@@ -60,7 +60,7 @@ def claims(results, mlms, mae, keys):
     """The table of `claims_of`."""
     columns = ["claim", "MLM", "seeds", "estimate", "result"]
     rows = claims_of(results, mlms, mae, keys)
-    return markdown(pd.DataFrame(rows, columns=columns).set_index("claim"))
+    return frame_to_markdown(pd.DataFrame(rows, columns=columns).set_index("claim"))
 
 
 def claims_of(results, mlms, mae, keys):

@@ -1,6 +1,6 @@
 """Section of the page on a published RoBERTa that is trained further, in several ways."""
 
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import HELD_OUT_TEXT
 
 CONTINUED = {
@@ -22,4 +22,4 @@ def continuing(results):
     table = cells.unstack("arm").loc[names.unique(), scores.arm.unique()]
     counts = results.trial[is_count].drop_duplicates("task")
     sizes = " and ".join(f"{row.value:.0f} of {row.task}" for row in counts.itertuples())
-    return f"{markdown(table.rename(columns=CONTINUED))}\nExamples: {sizes}.\n"
+    return f"{frame_to_markdown(table.rename(columns=CONTINUED))}\nExamples: {sizes}.\n"

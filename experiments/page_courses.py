@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from page_arms import ARM_TITLES, MLMS
 from page_claims import claims
 from page_pictures import COLORS, draw_lines
@@ -44,4 +44,4 @@ def table_of_means(frames):
     rows = {}
     for arm, frame in frames.items():
         rows[ARM_TITLES[arm]] = {"seeds": len(frame), **frame.mean().map("{:.2f}".format)}
-    return markdown(pd.DataFrame(rows).T)
+    return frame_to_markdown(pd.DataFrame(rows).T)

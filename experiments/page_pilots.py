@@ -7,7 +7,7 @@ from scipy import stats
 
 from arms import FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS
 from maelm_fairseq.evaluation.few_shot import SHOTS
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL, WORD_ORDER_TASKS
 from page_arms import ARM_TITLES
 from page_scores import FEATURE_OF_COLUMN, scores_of
@@ -25,7 +25,7 @@ def rates(results):
     parts = rows.arm.str.extract("(.*)-lr(.*)")
     rows = rows.assign(arm=parts[0].map(ARM_TITLES), rate=parts[1])
     frame = rows.pivot_table(index="arm", columns="rate", values="value")
-    return markdown(frame[sorted(frame, key=float)])
+    return frame_to_markdown(frame[sorted(frame, key=float)])
 
 
 def tuning_rates(results):
@@ -40,7 +40,7 @@ def tuning_rates(results):
             cells[rate] = scores.get(PILOT_SEEDS[0])
         rows[ARM_TITLES[arm]] = cells
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
-    return markdown(frame.dropna(axis=1, how="all"))
+    return frame_to_markdown(frame.dropna(axis=1, how="all"))
 
 
 def masked(results):
@@ -67,7 +67,7 @@ def instrument(results):
     ratio_name = "gain over its standard error"
     names = ["features", "encoders", "trained", "new layers", "gain", ratio_name]
     frame = pd.DataFrame(rows, columns=names).set_index("features")
-    return markdown(frame.sort_values(ratio_name, ascending=False))
+    return frame_to_markdown(frame.sort_values(ratio_name, ascending=False))
 
 
 def instruments():

@@ -4,7 +4,7 @@ import functools
 
 import pandas as pd
 
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from page_arms import ARM_TITLES, MAIN, MLMS, OLD
 from page_claims import claims
 from page_pictures import draw_lines
@@ -25,7 +25,7 @@ def ranks_by_layer(results):
     rows = {ARM_TITLES[arm]: seeds.mean() for arm, seeds in ranks.items()}
     table = pd.DataFrame.from_dict(rows, orient="index")[RANK_LAYERS]
     table.columns = ["embeddings", *(f"layer {layer}" for layer in RANK_LAYERS[1:])]
-    return markdown(table.rename_axis("arm").map("{:.1f}".format))
+    return frame_to_markdown(table.rename_axis("arm").map("{:.1f}".format))
 
 
 def lemma(results):

@@ -6,7 +6,7 @@ from scipy import stats
 
 from arms import ARMS
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL, WORD_ORDER_TASKS
 from page_arms import ABLATIONS, ARM_TITLES, MAIN, OLD
 from results import PRIMARY_SCORE
@@ -41,7 +41,7 @@ def scores_of(results, arms):
     if is_fine_tuned and len(results.bag):
         mean = f"{results.bag[NATURAL].mean():.2f}"
         rows.append({"arm": BAG_OF_WORDS, "seeds": "", "fine-tuned": mean})
-    return markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all"))
+    return frame_to_markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all"))
 
 
 def score_row(results, arm):
@@ -63,7 +63,7 @@ def by_task(results):
     means_by_task = task_means(results)
     if len(results.bag):
         means_by_task.loc[BAG_OF_WORDS] = results.bag[NATURAL]
-    return markdown(means_by_task)
+    return frame_to_markdown(means_by_task)
 
 
 def baseline(results):
@@ -79,7 +79,7 @@ def baseline(results):
     text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
     text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
     table = pd.DataFrame({BAG_OF_WORDS: bag, "best arm of each column": arms.max()}).T
-    return f"{text}\n\n{markdown(table.rename_axis(''))}"
+    return f"{text}\n\n{frame_to_markdown(table.rename_axis(''))}"
 
 
 def task_means(results):
@@ -105,7 +105,7 @@ def ablations(results):
     rows = results.records[(results.records.metric == "bits") & (results.records.updates == last)]
     rows = rows[rows.arm.isin(["A", *ABLATIONS]) & (rows.seed == 1)]
     bits = rows.set_index("arm").value.rename(f"bits after {last:,} updates")
-    losses = markdown(bits.rename(ARM_TITLES).to_frame())
+    losses = frame_to_markdown(bits.rename(ARM_TITLES).to_frame())
     return f"{losses}\n{scores_of(results, ABLATIONS)}"
 
 
@@ -114,7 +114,7 @@ def seconds_of_an_update(results):
     rounds = results.seconds.pivot(index="seed", columns="arm", values="value")
     ratios = rounds.div(rounds["D"], axis=0).quantile([0.5, 0.25, 0.75]).T
     ratios.columns = ["over the MLM's, median", "lower quartile", "upper quartile"]
-    return markdown(ratios.assign(seconds=rounds.median()).rename(ARM_TITLES))
+    return frame_to_markdown(ratios.assign(seconds=rounds.median()).rename(ARM_TITLES))
 
 
 def mean_and_error(values):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL, WORD_ORDER_TASKS
 from page_arms import ARM_TITLES
 from results import PRIMARY_SCORE
@@ -64,7 +64,7 @@ def tests(results):
     is_order = drawn.on == "word order"
     results.pictures["differences"] = draw_differences(drawn[~is_order], drawn[is_order])
     picture = "![Differences of arms with 95% intervals](pictures/differences.png)"
-    return f"{picture}\n\n{markdown(all_tests.set_index('on'))}"
+    return f"{picture}\n\n{frame_to_markdown(all_tests.set_index('on'))}"
 
 
 def without_trec(results):
@@ -77,7 +77,7 @@ def without_trec(results):
     for title, tasks in tasks_by_title.items():
         rows = paired_differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY_SCORE)
         columns[title] = [points_with_interval(row) for _, row in rows.iterrows()]
-    return markdown(pd.DataFrame(columns, index=rows.index))
+    return frame_to_markdown(pd.DataFrame(columns, index=rows.index))
 
 
 @functools.cache

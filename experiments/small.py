@@ -35,8 +35,8 @@ from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predictions
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import average_predictions
+from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
 from maelm_fairseq.evaluation.pair_files import read_pairs
-from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, Records
 from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
@@ -232,7 +232,7 @@ def measure_variant(name, folder, pairs):
             dest = evaluated(name, folder, pairs)
             rows += few_shot_rows(name, dest)
         if pairs:
-            arrays[PAIRS_FEATURE] = decisions(Records(str(dest / f"{name}.npz")), pairs)
+            arrays[PAIRS_FEATURE] = decisions(ModelRecord(str(dest / f"{name}.npz")), pairs)
             save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
@@ -263,9 +263,9 @@ def few_label_rows(name, folder):
             yield variant, seed, "", "", task, feature, "accuracy", round(value, 4)
 
 
-def decisions(records, pairs):
+def decisions(record, pairs):
     """How minimal pairs are decided, in halves: int8 (N,)."""
-    return (2 * records.arrays[f"{read_pairs(pairs).name}/{PAIRS_FEATURE}"]).astype(np.int8)
+    return (2 * record.arrays[f"{read_pairs(pairs).name}/{PAIRS_FEATURE}"]).astype(np.int8)
 
 
 def measure_baselines(folder, pairs):
@@ -307,7 +307,8 @@ def pair_baselines(folder, pairs):
     command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
     call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
     for model in NGRAM_MODELS:
-        arrays[f"{PAIRS_FEATURE}/{model}"] = decisions(Records(str(dest / f"{model}.npz")), pairs)
+        record = ModelRecord(str(dest / f"{model}.npz"))
+        arrays[f"{PAIRS_FEATURE}/{model}"] = decisions(record, pairs)
     minimal_pairs = read_pairs(pairs)
     arrays[f"{PAIRS_FEATURE}/{GROUPS_KEY}"] = minimal_pairs.groups
     arrays[f"{PAIRS_FEATURE}/{KNOWN}"] = have_known_words(minimal_pairs, str(text))

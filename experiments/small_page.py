@@ -17,9 +17,9 @@ from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
 from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, percent_right
+from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_of_answers
-from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL
 from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
@@ -123,7 +123,7 @@ class Page:
             rows[title] = {"seeds": str(seeds), **cells, "mean": mean}
         for title in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[title]["seeds"] = ""
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def tasks(self):
         return self.scores()
@@ -147,7 +147,7 @@ class Page:
         for title, answers in predictors.items():
             if title not in (first, BAG_OF_WORDS, MOST_FREQUENT):
                 rows[title] = self.difference(answers, bag)
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def difference(self, first, second):
         """One predictor's scores minus another's, on dev and test pooled.
@@ -230,7 +230,7 @@ class Page:
             if not self.missing(first) and not self.missing(second):
                 title = f"{VARIANT_TITLES[first]}, minus: {VARIANT_TITLES[second]}"
                 rows[title] = difference(first, second)
-        table = markdown(pd.DataFrame.from_dict(rows, orient="index")) if rows else ""
+        table = frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index")) if rows else ""
         missing = [name for variant in [*OBJECTIVES, SHARED] for name in self.missing(variant)]
         if missing:
             table += f"\nNot measured yet, nor shown until all seeds are: {', '.join(missing)}.\n"
@@ -245,7 +245,7 @@ class Page:
             examples[task] = len(is_overlapping)
             overlapping[task] = int(is_overlapping.sum())
         rows = {"examples": examples, "with 8 words of the text": overlapping}
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def few(self):
         """The scores with 32 labelled examples of each class.
@@ -270,7 +270,7 @@ class Page:
         probes = probes[probes.arm == FINE_TUNED_VARIANTS[0]].groupby("task").value.mean()
         title = VARIANT_TITLES[FINE_TUNED_VARIANTS[0]]
         rows[f"{title}, a linear probe of its frozen features"] = probes
-        return markdown(pd.DataFrame.from_dict(rows, orient="index")[FEW_SHOT_TASKS])
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index")[FEW_SHOT_TASKS])
 
     def decisions(self):
         """{title: how minimal pairs are decided, (S, N), in shares}."""
@@ -296,7 +296,7 @@ class Page:
                 "to": high,
                 "known words": 100 * mean[known].mean(),
             }
-        return markdown(pd.DataFrame.from_dict(rows, orient="index"))
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def pairs_by_term(self):
         """The shares of right decisions: terms by models."""
@@ -305,7 +305,7 @@ class Page:
         columns = {}
         for title, decided in self.decisions().items():
             _, columns[title] = percent_right(decided.mean(axis=0), terms)
-        return markdown(pd.DataFrame(columns).rename_axis("term"))
+        return frame_to_markdown(pd.DataFrame(columns).rename_axis("term"))
 
     def tags(self):
         return tags.table()
@@ -326,7 +326,7 @@ class Page:
         frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
         counts = sorted(int(name.split()[0]) for name in frame.columns)
         shown = [count for count in counts if count in (500, 1000) or count % 1500 == 0]
-        return markdown(frame[[f"{count} updates" for count in shown]])
+        return frame_to_markdown(frame[[f"{count} updates" for count in shown]])
 
 
 def main():

@@ -25,7 +25,7 @@ import pandas as pd
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
-from maelm_fairseq.base.markdown import table as markdown_table
+from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.stable_hash import split_of, stable_number
 from small import VARIANT_TITLES

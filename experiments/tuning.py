@@ -41,7 +41,7 @@ from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import NgramCounts
 from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.report import markdown
+from maelm_fairseq.evaluation.report import frame_to_markdown
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.metrics import argmax_or_value, compute_scores
@@ -181,7 +181,7 @@ class Page:
     def defaults(self):
         """The scores of the defaults, and of a bag of words: by tasks."""
         table = self.scores.xs(DEFAULT, level="lever").groupby("encoder").mean()
-        return markdown(table.assign(mean=table.mean(axis=1)))
+        return frame_to_markdown(table.assign(mean=table.mean(axis=1)))
 
     def gain_by_task(self):
         """What each lever adds to the scores, over all encoders and seeds: levers by tasks.
@@ -192,12 +192,12 @@ class Page:
         means = self.gains.mean(axis=1).groupby("lever")
         table = by_lever.mean().assign(mean=means.mean(), error=means.sem(), runs=means.size())
         table = table.rename(columns={"error": "standard error of the mean"})
-        return markdown(table.loc[self.levers(table)])
+        return frame_to_markdown(table.loc[self.levers(table)])
 
     def gain_by_encoder(self):
         """What each lever adds to the mean score: levers by encoders."""
         table = self.gains.mean(axis=1).groupby(["lever", "encoder"]).mean().unstack()
-        return markdown(table.loc[self.levers(table)])
+        return frame_to_markdown(table.loc[self.levers(table)])
 
 
 def remake_page():

@@ -21,13 +21,13 @@ from typing import Dict
 
 import maelm_fairseq.plugin  # noqa: F401  registers the task
 from maelm_fairseq import hub
-from maelm_fairseq.base import markdown
 from maelm_fairseq.base.command_line import Parser, folder_name, within
 from maelm_fairseq.base.destinations import check_new
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, set_aside
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
+from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.provenance import check_same, sha256
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import STOPPED
@@ -265,7 +265,7 @@ def adapt(execute, args, fairseq_args, positions, dest, work):
     best = save_dir / "checkpoint_best.pt"
     after = measure_checkpoint(work / "after.json", best, data, args, positions)
     rows = [[quantity, before[quantity], after[quantity]] for quantity in before]
-    table = markdown.table(["", "before", "after"], rows)
+    table = markdown_table(["", "before", "after"], rows)
     with atomic_write(work / "adaptation.md") as stream:
         stream.write(table)
     export_once(args, best, data, dest, work / "exported.json")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from maelm_fairseq.base.command_line import Parser, folder_name, script_and_options, within
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.option_fields import option
+from maelm_fairseq.base.option_fields import flag
 from maelm_fairseq.base.signals import STOPPED, handle_unless_ignored
 from maelm_fairseq.runs import log_report
 from maelm_fairseq.runs.machines import DISTRIBUTED_VARIABLES, count_gpus, rendezvous, take_gpus
@@ -120,7 +120,7 @@ def plugin_options():
 
     helps = {}
     for field in [*fields(MaeLmTaskConfig), *fields(MaeLmConfig)]:
-        helps[option(field.name)] = field.metadata.get("help")
+        helps[flag(field.name)] = field.metadata.get("help")
     width = max(map(len, helps))
     return "\n".join(f"  {name:{width}}  {text}" for name, text in helps.items() if text)
 

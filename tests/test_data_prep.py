@@ -28,7 +28,7 @@ from maelm_fairseq.base.vocabulary_files import read_subwords
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.preparation import binarized
 from maelm_fairseq.preparation.encode import Shard
-from maelm_fairseq.preparation.records import SplitRecord
+from maelm_fairseq.preparation.manifest import SplitRecord
 from raw_text import PREP, arguments, snapshot, write
 from vocabularies import vocabulary
 

@@ -19,8 +19,8 @@ from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.checkpoints import reading
 from maelm_fairseq.evaluation import bag_of_words, options
 from maelm_fairseq.evaluation import program as evaluate_program
+from maelm_fairseq.evaluation.model_record import ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
-from maelm_fairseq.evaluation.records import Records
 from maelm_fairseq.evaluation.report import Report
 from tables import rows_of
 
@@ -75,7 +75,7 @@ def evaluated(pretrained, tmp_path_factory):
 
 
 def load(folder, model):
-    return Records(str(folder / "out" / f"{model}.npz"))
+    return ModelRecord(str(folder / "out" / f"{model}.npz"))
 
 
 def score_in(record, task):

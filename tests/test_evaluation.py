@@ -13,7 +13,12 @@ from conftest import documents, refuses
 from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.evaluation import features, few_shot, probes
-from maelm_fairseq.evaluation.probe_tasks import Task, assign_folds, hash_of_texts, read_probe_task
+from maelm_fairseq.evaluation.probe_tasks import (
+    ProbeTask,
+    assign_folds,
+    hash_of_texts,
+    read_probe_task,
+)
 
 
 def write(folder, header, **splits):
@@ -45,7 +50,7 @@ def made_up(classes, count=120):
         labels = [str(i) for i in range(classes)]
         targets = np.argsort(np.argsort(signal)) * classes // count
     texts = [str(i) for i in ids]
-    return x, Task("made-up", texts, labels, targets, ids, assign_folds(targets, ids), 0)
+    return x, ProbeTask("made-up", texts, labels, targets, ids, assign_folds(targets, ids), 0)
 
 
 # Tasks and folds ----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from maelm_fairseq.huggingface.config_json import MODELING_FILE
 from maelm_fairseq.huggingface.tokenizer import check_tokenizer, recorded_lines
 from maelm_fairseq.huggingface.weights import mpnet_table
 from maelm_fairseq.layers import RelativePositionBias
-from maelm_fairseq.preparation.records import read_split_summary
+from maelm_fairseq.preparation.manifest import read_split_summary
 from maelm_fairseq.vocabulary import load_dictionary
 
 

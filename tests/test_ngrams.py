@@ -11,8 +11,13 @@ import ngrams
 from conftest import error_of, run_main
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
 from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
+from maelm_fairseq.evaluation.model_record import (
+    GROUPS_KEY,
+    PAIRS_FEATURE,
+    SCORE_COLUMNS,
+    ModelRecord,
+)
 from maelm_fairseq.evaluation.pair_files import read_pairs
-from maelm_fairseq.evaluation.records import GROUPS_KEY, PAIRS_FEATURE, SCORE_COLUMNS, Records
 from maelm_fairseq.vocabulary import read_vocabulary
 
 VOCABULARY, ORDER = 40, 4
@@ -140,7 +145,7 @@ def place(prepared, tmp_path):
     pairs = read_pairs(str(tmp_path / "made"))
     decisions = np.repeat([1.0, 0.0], 20)
     arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
-    encoder = Records(str(tmp_path / "encoder-1.npz"), "an encoder")
+    encoder = ModelRecord(str(tmp_path / "encoder-1.npz"), "an encoder")
     encoder.write("made", PAIRS_FEATURE, {"pairs": pairs.digest}, arrays)
     (tmp_path / "text.txt").write_text("\n".join([*lines, "onceonly"]))
     arguments = ["--text", tmp_path / "text.txt", "--data", prepared, "--pairs", tmp_path / "made"]

@@ -3,7 +3,7 @@
 import math
 
 
-def table(header, rows):
+def markdown_table(header, rows):
     """A table in Markdown.
 
     Args:

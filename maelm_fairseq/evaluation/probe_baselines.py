@@ -13,8 +13,8 @@ import numpy as np
 from .bag_of_words import BAG_STRENGTHS, NgramCounts, most_frequent, predict_with_bag
 from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
+from .model_record import TEXT_FEATURE
 from .probes import predict_by_folds
-from .records import TEXT_FEATURE
 
 BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
 
@@ -32,8 +32,8 @@ def record_baselines(records, task, repeats):
     A record that was made from other texts or repetitions is replaced.
 
     Args:
-        records: {each of BASELINES: `records.Records`}
-        task: `probe_tasks.Task`
+        records: {each of BASELINES: `model_record.ModelRecord`}
+        task: `probe_tasks.ProbeTask`
         repeats: of few-shot training
     """
     origin = {"task": task.digest()}

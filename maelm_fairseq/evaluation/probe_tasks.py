@@ -37,7 +37,7 @@ SECONDARY = ["imdb", "sms_spam", "agreement"]
 
 
 @dataclass
-class Task:
+class ProbeTask:
     """All labelled examples of a task."""
 
     name: str  # of its folder
@@ -132,7 +132,8 @@ def read_probe_task(folder, regression=False):
     texts = [of_example for of_example, _, _ in examples]
     ids = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
-    return Task(name, texts, labels, targets, ids, assign_folds(targets, ids), rows - len(examples))
+    folds = assign_folds(targets, ids)
+    return ProbeTask(name, texts, labels, targets, ids, folds, rows - len(examples))
 
 
 def tables_with_labels(folder, regression):

@@ -71,7 +71,7 @@ def probe_layer(x, task):
 
 
 def probe(layers, task):
-    """Probes each layer of features (L + 1, N, C), on a `probe_tasks.Task`.
+    """Probes each layer of features (L + 1, N, C), on a `probe_tasks.ProbeTask`.
 
     Returns:
         {"answers": (L + 1, N), "layers": (F,), the layers that the training folds select}

@@ -38,11 +38,11 @@ from ..finetuning.sentence_files import SENTENCE_FILES
 from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import decide
+from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, record_files
 from .options import parse
 from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
 from .probes import RIDGE_STRENGTHS, probe, score_of_answers
-from .records import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, Records, record_files
 from .tables import FIRST_LINES, record_file, write_tables
 
 
@@ -52,7 +52,7 @@ def labelled_folder(args):
 
 
 def load_tasks(args):
-    """The `probe_tasks.Task` of each name, fetched if need be."""
+    """The `probe_tasks.ProbeTask` of each name, fetched if need be."""
     folder = labelled_folder(args)
     if args.tasks and not args.labelled:
         command = [sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]
@@ -107,7 +107,7 @@ def evaluate(args):
             )
     tasks = load_tasks(args)
     check_not_trained_on(models, args)
-    records = {name: Records(record_file(args, name), models[name].digest) for name in models}
+    records = {name: ModelRecord(record_file(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
@@ -115,7 +115,7 @@ def evaluate(args):
         tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
     baselines = {}
     if tasks:
-        baselines = {name: Records(record_file(args, name), name) for name in BASELINES}
+        baselines = {name: ModelRecord(record_file(args, name), name) for name in BASELINES}
     for task in tqdm(tasks, "baselines", unit="task", disable=None):
         record_baselines(baselines, task, args.few_shot_repeats)
         for record in baselines.values():
@@ -166,7 +166,7 @@ def check_dest(dest):
     check_folder(dest, FIRST_LINES)
     records = record_files(dest)
     for path in records:
-        Records(path).table()
+        ModelRecord(path).table()
     for name, expected in FIRST_LINES.items():
         path = os.path.join(dest, name)
         if not records:

@@ -7,21 +7,21 @@ import pandas as pd
 from scipy import stats
 
 from ..base.errors import UsageError
-from ..base.markdown import table
+from ..base.markdown import markdown_table
 from .minimal_pairs import BOOTSTRAP_DRAWS, interval, is_over_paradigms, percent_right
+from .model_record import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 from .probes import score_of_answers
-from .records import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 
 
-def markdown(frame):
+def frame_to_markdown(frame):
     """A table in Markdown of a DataFrame, or of what makes one; its index is the first column."""
     frame = pd.DataFrame(frame)
     rows = []
     for name, *cells in frame.itertuples():
         rows.append([name, *("" if pd.isna(cell) else cell for cell in cells)])
-    return table([frame.index.name or "", *frame.columns], rows)
+    return markdown_table([frame.index.name or "", *frame.columns], rows)
 
 
 def models_of_arm(names, arm):
@@ -34,11 +34,11 @@ class Report:
     """The tables of models.
 
     Args:
-        records: list of `records.Records`
+        records: list of `model_record.ModelRecord`
         tasks: their names, in order
         pairs: names of sets of minimal pairs
         secondary: names of tasks that are in no mean
-        baselines: list of Records of what needs no encoder: a row of every table of scores
+        baselines: list of ModelRecord of what needs no encoder: a row of every table of scores
     """
 
     def __init__(self, records, tasks, pairs=(), secondary=(), baselines=()):
@@ -171,10 +171,10 @@ class Report:
         else:
             over = "over pairs, within groups"
         text = f"## Minimal pairs: {name}\nRight in percent, with 95% intervals {over}.\n\n"
-        text += markdown(self.decided(name))
+        text += frame_to_markdown(self.decided(name))
         by_group = self.decided_by_group(name)
         if len(by_group):
-            text += f"\nBy group:\n\n{markdown(by_group)}"
+            text += f"\nBy group:\n\n{frame_to_markdown(by_group)}"
         return text
 
     def text(self, comparisons=()):
@@ -186,7 +186,7 @@ class Report:
             if len(frame) and len(self.tasks) == 1:
                 frame = frame.drop(columns="mean", errors="ignore")
             if len(frame):
-                parts.append(f"## {title}\n{markdown(frame)}")
+                parts.append(f"## {title}\n{frame_to_markdown(frame)}")
         parts += [self.comparison_text(arms, titles) for arms in comparisons]
         return "\n".join(parts)
 
@@ -217,7 +217,7 @@ class Report:
         for feature, title in titles.items():
             others[f"mean, {title}"] = self.differences(arms, feature)
         means = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
-        rows = markdown(pd.concat([frame, *means]))
+        rows = frame_to_markdown(pd.concat([frame, *means]))
         over = "over seeds, or where there is one, over examples, for these two models only"
         return f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{rows}"
 

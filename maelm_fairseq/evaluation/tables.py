@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 from ..base.files import atomic_write
 from .few_shot import has_few_shot, most_shots
+from .model_record import SCORE_COLUMNS, all_scores
 from .probe_tasks import SECONDARY
-from .records import SCORE_COLUMNS, all_scores
 from .report import Report
 
 SCORES_FILE = "scores.csv"  # of all models in a folder

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from string import Template
 
-from ..preparation.records import read_split_summary
+from ..preparation.manifest import read_split_summary
 from .config_json import MODELING_FILE
 from .weights import OWN_CLASSES
 

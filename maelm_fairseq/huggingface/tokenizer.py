@@ -31,7 +31,7 @@ from ..base.json_files import save_json
 from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
 from ..base.text_input import tokens_of
 from ..base.words import WORD_START
-from ..preparation.records import read_split_summary
+from ..preparation.manifest import read_split_summary
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 
 try:

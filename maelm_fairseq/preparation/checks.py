@@ -14,7 +14,7 @@ from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.vocabulary_files import read_subwords
 from .binarized import is_encoded, shard_folder
-from .records import SplitRecord, part_checksum
+from .manifest import SplitRecord, part_checksum
 
 AGAIN = "remove {} and run prepare.sh again"
 MAX_UNKNOWN_RATE = 0.01

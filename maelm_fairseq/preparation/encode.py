@@ -29,9 +29,9 @@ from ..base.utf8 import read_lines
 from ..base.vocabulary_files import read_subwords
 from .binarized import token_dtype, write_index
 from .documents import line_counter
+from .manifest import InputCounts, SplitRecord, part_checksum
 from .progress import progress_bar
 from .raw_text import file_identity
-from .records import InputCounts, SplitRecord, part_checksum
 
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py

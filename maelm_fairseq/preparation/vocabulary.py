@@ -7,8 +7,8 @@ from ..base.files import atomic_write
 from ..base.sentence_pieces import SENTENCEPIECE
 from ..base.utf8 import read_lines
 from ..base.vocabulary_files import read_subwords
+from .manifest import MANIFEST
 from .progress import say
-from .records import MANIFEST
 from .train_sentencepiece import train
 
 # {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for

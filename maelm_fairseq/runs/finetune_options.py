@@ -11,7 +11,7 @@ from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser, within
 from ..base.destinations import check_folder
 from ..base.errors import UsageError
-from ..base.option_fields import option
+from ..base.option_fields import flag
 from ..checkpoints.building import find_checkpoint, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
@@ -165,7 +165,7 @@ def combinations(args, defaults):
         elif len(candidates) > 1 and not args.search:
             given = " ".join(map(str, candidates))
             raise UsageError(
-                f"{option(field)} {given}: give one value, or add --search to try them all"
+                f"{flag(field)} {given}: give one value, or add --search to try them all"
             )
         values.append(list(dict.fromkeys(candidates)))
     return [Hyperparameters(*combination) for combination in itertools.product(*values)]
@@ -241,10 +241,10 @@ class FineTuningCommand:
         if not self.args.from_scratch:
             return ["--finetune-from-model", self.checkpoint]
         switches = ["share_decoder_layers", "relative_position_local_init"]
-        options = [option(name) for name in switches if self.model_options.get(name)]
+        options = [flag(name) for name in switches if self.model_options.get(name)]
         for name in OPTIONS_OF_CHECKPOINT:
             if name not in switches:
-                options += [option(name), self.model_options[name]]
+                options += [flag(name), self.model_options[name]]
         return options
 
     def layer_decay_options(self):

@@ -8,7 +8,7 @@ import torch
 from omegaconf import ListConfig
 
 from ..base.errors import UsageError
-from ..base.option_fields import as_dict, check_ranges, option
+from ..base.option_fields import as_dict, check_ranges, flag
 from ..base.ranges import Range
 from ..checkpoints.sections import is_fairseqs, name_in
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
@@ -94,9 +94,9 @@ def check_range(name, given):
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:
         if isinstance(value, float):
-            Range(MIN_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, option(name))
+            Range(MIN_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, flag(name))
         elif isinstance(value, int):
-            Range(MIN_OF_OPTION.get(name, -(2**31))).check(value, option(name))
+            Range(MIN_OF_OPTION.get(name, -(2**31))).check(value, flag(name))
 
 
 def check_rates(optimization, schedule):
@@ -125,8 +125,7 @@ def check_no_interpolation(args):
     for name, value in vars(args).items():
         if isinstance(value, str) and re.search(r"\$\{|\\", value):
             raise UsageError(
-                f"{option(name)} {value}: fairseq reads ${{...}} and \\ as something else; "
-                "rename it"
+                f"{flag(name)} {value}: fairseq reads ${{...}} and \\ as something else; rename it"
             )
 
 

@@ -8,7 +8,7 @@ import logging
 import torch
 
 from ..base.errors import UsageError
-from ..base.option_fields import option
+from ..base.option_fields import flag
 from ..base.typed_values import short_repr, typed
 from ..checkpoints.building import NOT_A_CHECKPOINT, updates_of
 from ..checkpoints.compatibility import (
@@ -235,7 +235,7 @@ def check_components(state, trainer, path):
         current = name_in(trainer.cfg[name])
         if stored and stored != current:
             raise UsageError(
-                f"{path}: {option(name)} was {stored} and is {current}: use the same, or add "
+                f"{path}: {flag(name)} was {stored} and is {current}: use the same, or add "
                 "--reset-optimizer"
             )
 

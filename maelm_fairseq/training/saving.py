@@ -10,7 +10,7 @@ import torch
 
 from ..base.checkpoint_names import all_checkpoints, last_checkpoint
 from ..base.errors import UsageError
-from ..base.option_fields import option
+from ..base.option_fields import flag
 from ..checkpoints import writing
 from ..fairseq_api import PathManager
 from ..model import MaeLmModel
@@ -55,7 +55,7 @@ def log_removed(cfg, paths):
     limits = []
     for name in ["keep_interval_updates", "keep_last_epochs", "keep_best_checkpoints"]:
         if getattr(cfg, name) > 0:
-            limits.append(f"{option(name)} {getattr(cfg, name)}")
+            limits.append(f"{flag(name)} {getattr(cfg, name)}")
     logger.info(f"removed {', '.join(sorted(paths))}, because of {' and '.join(limits)}")
 
 

@@ -1,6 +1,5 @@
-"""Records of an evaluation: the outcome of every example, and from them a tidy table of scores.
-
-There is one npz for each model.
+"""The record of a model's evaluation, an npz file: the outcome of every example, and from these a
+tidy table of scores.
 
 Letters in shapes: N examples, L + 1 layers with the embeddings, F folds, R repetitions.
 
@@ -34,7 +33,7 @@ SCORE_COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS_FEATURE, GROUPS_KEY = "pairs", "groups"
 
 
-class Records:
+class ModelRecord:
     """The arrays of one model in an npz file.
 
     The file is rewritten whenever there are new arrays, so that nothing is measured twice.
@@ -151,5 +150,5 @@ def record_files(folder):
 
 def all_scores(folder):
     """The scores of all models that have records in a folder, a DataFrame of SCORE_COLUMNS."""
-    tables = [Records(path).table() for path in record_files(folder)]
+    tables = [ModelRecord(path).table() for path in record_files(folder)]
     return pd.concat(tables).sort_values("model", kind="stable")
