@@ -22,7 +22,8 @@ from maelm_fairseq.evaluation.minimal_pairs import decide
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import recorded_lines
 from maelm_fairseq.preparation import sentence_probes
-from measure import HELD_OUT_TEXT, losses, scores_of_fine_tuning, write_records
+from measure import losses, scores_of_fine_tuning
+from measurements import HELD_OUT_TEXT, Measurement, write_record
 
 FINE_TUNING_TASKS = ["trec", "rotten_tomatoes"]
 SIZE = 8000
@@ -41,19 +42,14 @@ def train_vocabulary(text, dest):
 
 
 def measurements_of_continued(name, folder):
-    """The rows of one model: (updates, layer, task, feature, metric, value).
-
-    They lack the first two columns, arm and seed.
-    """
-    for updates, metric, value in losses(folder / name / "train.log"):
-        yield updates, "", HELD_OUT_TEXT, "validation", metric, value
+    """Yields the `Measurement`s of one model, without its arm and seed."""
+    for measured in losses(folder / name / "train.log"):
+        yield measured._replace(feature="validation")
     checkpoint = folder / name / "model.pt"
-    measured = without_labels(hub.from_pretrained(checkpoint, folder / "data"))
-    for task, feature, metric, value in measured:
-        yield "", "", task, feature, metric, value
-    scores = scores_of_fine_tuning(checkpoint, folder / name / "tuned", folder, FINE_TUNING_TASKS)
-    for task, feature, _, metric, value in scores:
-        yield "", "", task, feature, metric, value
+    yield from without_labels(hub.from_pretrained(checkpoint, folder / "data"))
+    dest = folder / name / "tuned"
+    for measured in scores_of_fine_tuning(checkpoint, dest, folder, FINE_TUNING_TASKS):
+        yield measured._replace(layer="")
 
 
 def agreement_pairs(lines):
@@ -66,20 +62,25 @@ def agreement_pairs(lines):
 
 
 def without_labels(model):
-    """Yields what is measured without training: (task, feature, metric, value)."""
+    """Yields the `Measurement`s of what is measured without training."""
     lines = recorded_lines(model.data, ["valid"])
     pairs = agreement_pairs(lines)
-    yield "agreement", "examples", "count", len(pairs.good)
+    agreement = Measurement(task="agreement")
+    yield agreement._replace(feature="examples", metric="count", value=len(pairs.good))
     ways = {"masks left out": False, "masks in the encoder": True}
     for feature, masks_in_encoder in ways.items():
         if masks_in_encoder or model.model.cfg.decoder_layers:
             model.masks_in_encoder = masks_in_encoder
             bits, _ = bits_per_token(model, lines, model.model.max_positions())
-            yield HELD_OUT_TEXT, feature, "bits per token", bits
-            yield "agreement", feature, "pairs", 100 * decide(model, pairs).mean()
+            yield Measurement(
+                task=HELD_OUT_TEXT, feature=feature, metric="bits per token", value=bits
+            )
+            share = 100 * decide(model, pairs).mean()
+            yield agreement._replace(feature=feature, metric="pairs", value=share)
     share, count = matched_halves(model, lines)
-    yield "halves", "examples", "count", count
-    yield "halves", "mean", "accuracy", share
+    halves = Measurement(task="halves")
+    yield halves._replace(feature="examples", metric="count", value=count)
+    yield halves._replace(feature="mean", metric="accuracy", value=share)
 
 
 def main():
@@ -97,8 +98,10 @@ def main():
         arm, seed = BASE, 1
     else:
         arm, _, seed = name.rpartition("-")
-    rows = [[arm, seed, *row] for row in measurements_of_continued(name, args.run)]
-    write_records(args.run / name / "measured.csv", rows)
+    measurements = []
+    for measured in measurements_of_continued(name, args.run):
+        measurements.append(measured._replace(arm=arm, seed=seed))
+    write_record(args.run / name / "measured.csv", measurements)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@ measurement.
 
     python measure.py A-1 --run RUN --dest records
 
-reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, with the columns of
-RECORD_COLUMNS, and records/A-1.npz, what was predicted for every example. The csv is written last.
+reads RUN/A-1/model.pt and its train.log, and writes records/A-1.csv, a `Measurement` a row, and
+records/A-1.npz, what was predicted for every example. The csv is written last.
 """
 
-import csv
 import os
 import re
 import statistics
@@ -42,10 +41,10 @@ from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.fairseq_api import init_bert_params
 from maelm_fairseq.runs.log_report import validations
 from maelm_fairseq.vocabulary import load_dictionary
+from measurements import HELD_OUT_TEXT, Measurement, write_record
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
-RECORD_COLUMNS = ["arm", "seed", "updates", "layer", "task", "feature", "metric", "value"]
 WORD_ORDER_TASKS = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
 NATURAL = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
 PROBED_TASKS = [*PRIMARY_TASKS, "agreement"]
@@ -54,8 +53,8 @@ FINE_TUNING_EPOCHS = 3
 BATCH = 32  # of fine-tuning
 FINE_TUNING = ["--seeds", 1, "--batch-size", BATCH, "--warmup-ratio", 0.1]
 FINE_TUNING += ["--epochs", FINE_TUNING_EPOCHS]
+FINE_TUNED = "fine-tuned"  # a feature
 KEPT_FEATURES = ["mean", "first", "side_by_side"]  # those whose outcomes of examples are kept
-HELD_OUT_TEXT = "held-out text"
 FEW_SHOT_REPEATS = 10  # for pilots
 PARTS_OF_FINE_TUNING = 10  # of a run of fine-tuning; ranks are measured at the end of each
 ROUNDS = 8  # of timings
@@ -68,21 +67,24 @@ def call(*command):
 
 
 def losses(log):
-    """What a training log says of validations: list of (updates, metric, value).
+    """What a training log says of validations: list of `Measurement`s.
 
     The metrics are "bits", the loss, and "unigram bits", which token frequencies alone give.
     """
-    rows = []
+    measured = []
+    on_text = Measurement(task=HELD_OUT_TEXT)
     unigram_bits = re.search(r"unigram_bits ([\d.]+):", Path(log).read_text(encoding="utf-8"))
     if unigram_bits:
-        rows.append((0, "unigram bits", float(unigram_bits[1])))
-    for update, stats in validations(log).items():
-        rows.append((update, "bits", float(stats["valid_loss"])))
-    return rows
+        value = float(unigram_bits[1])
+        measured.append(on_text._replace(updates=0, metric="unigram bits", value=value))
+    for updates, stats in validations(log).items():
+        value = float(stats["valid_loss"])
+        measured.append(on_text._replace(updates=updates, metric="bits", value=value))
+    return measured
 
 
 def scores_of_probes(name, folder, run_folder):
-    """Yields the rows of probes, (task, feature, layer, metric, value).
+    """Yields the `Measurement`s of probes.
 
     The outcomes of examples are kept in a file of the encoder's folder.
     """
@@ -93,7 +95,13 @@ def scores_of_probes(name, folder, run_folder):
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
     call(sys.executable, RECIPES / "evaluate.py", *command)
     for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
-        yield row.task, row.feature, row.layer, row.metric, row.value
+        yield Measurement(
+            task=row.task,
+            feature=row.feature,
+            layer=row.layer,
+            metric=row.metric,
+            value=row.value,
+        )
 
 
 def outcomes(path):
@@ -127,11 +135,12 @@ def ranks(checkpoint, dest, run_folder):
     command += ["--dest", dest, "--tokens", RANK_TOKENS]
     if not (dest / "ranks.csv").exists():
         call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
+    rank = Measurement(task=HELD_OUT_TEXT, metric="rank")
     for row in pd.read_csv(dest / "ranks.csv", dtype=str).itertuples():
-        yield HELD_OUT_TEXT, row.family, row.layer, "rank", row.rank
-    metric = "dimensions outside real tokens"
+        yield rank._replace(feature=row.family, layer=row.layer, value=row.rank)
+    dimensions = rank._replace(feature="mask_tokens", metric="dimensions outside real tokens")
     for row in pd.read_csv(dest / "mask_dimensions.csv", dtype=str).itertuples():
-        yield HELD_OUT_TEXT, "mask_tokens", row.layer, metric, row.mask_outside_real
+        yield dimensions._replace(layer=row.layer, value=row.mask_outside_real)
 
 
 def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_RATE, more=()):
@@ -148,10 +157,16 @@ def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
     is_wanted = (results.split == "dev.tsv") & (results.start == str(checkpoint))
     for row in results[is_wanted].itertuples():
-        yield row.task, "fine-tuned", "last", row.metric, row.median
+        yield Measurement(
+            task=row.task,
+            feature=FINE_TUNED,
+            layer="last",
+            metric=row.metric,
+            value=row.median,
+        )
 
 
-def bag_of_words_rows(run_folder):
+def measurements_of_bag_of_words(run_folder):
     """Yields the dev scores of a bag of words, and of the most frequent class.
 
     The examples are those that encoders are scored on.
@@ -161,8 +176,13 @@ def bag_of_words_rows(run_folder):
         outputs = bag_of_words.baseline_predictions(labelled)
         for score in bag_of_words.scores_of_labelled(labelled, outputs):
             if score.file == "dev.tsv":
-                value = round(score.value, 4)
-                yield score.predictor, "", "", "", task, "fine-tuned", score.metric, value
+                yield Measurement(
+                    arm=score.predictor,
+                    task=task,
+                    feature=FINE_TUNED,
+                    metric=score.metric,
+                    value=round(score.value, 4),
+                )
 
 
 def ranks_while_tuning(folder, run_folder):
@@ -187,10 +207,9 @@ def ranks_while_tuning(folder, run_folder):
         parts[updates // updates_of_part] = path
     parts[PARTS_OF_FINE_TUNING] = tuned / "checkpoint_last.pt"
     for part, checkpoint in parts.items():
-        rows = ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder)
-        for _, family, layer, metric, value in rows:
-            if family == "without_mask":
-                yield f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}", family, layer, metric, value
+        for measured in ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder):
+            if measured.feature == "without_mask":
+                yield measured._replace(task=f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}")
 
 
 def seconds_of_update(arm, run_folder):
@@ -214,50 +233,47 @@ def seconds_of_update(arm, run_folder):
 
 
 def timings(run_folder):
-    """Yields the rows of ROUNDS rounds, in each of which every arm of TIMED is timed."""
+    """Yields the seconds of an update of every arm of TIMED in each of ROUNDS rounds.
+
+    The number of the round takes the place of the seed.
+    """
     for number in range(ROUNDS):
         for arm in TIMED:
             value = round(seconds_of_update(arm, run_folder), 3)
-            yield [arm, number, "", "", "update", "", "seconds", value]
-
-
-def write_records(path, rows):
-    with atomic_write(path) as stream:
-        csv.writer(stream, lineterminator="\n").writerows([RECORD_COLUMNS, *rows])
+            yield Measurement(arm=arm, seed=number, task="update", metric="seconds", value=value)
 
 
 def measurements_of_arm(name, run_folder, dest):
-    """Yields what is measured of an encoder: (updates, task, feature, layer, metric, value)."""
+    """Yields the `Measurement`s of an encoder, without its arm and seed."""
     arm, _, variant = arm_and_seed(name)
     folder = run_folder / name.removesuffix("-rates")
     model = folder / "model.pt"
     updates = updates_of(read_checkpoint(str(model)))
     if variant == "rates":
         for rate in FINE_TUNING_RATES:
-            rows = scores_of_fine_tuning(model, folder / f"tuned-{rate}", run_folder, NATURAL, rate)
-            for task, feature, *rest in rows:
-                yield updates, task, f"{feature}, {rate}", *rest
+            dest = folder / f"tuned-{rate}"
+            for measured in scores_of_fine_tuning(model, dest, run_folder, NATURAL, rate):
+                yield measured._replace(updates=updates, feature=f"{FINE_TUNED}, {rate}")
         return
     if not variant:
-        for validated_at, metric, value in losses(folder / "train.log"):
-            yield validated_at, HELD_OUT_TEXT, "", "", metric, value
+        yield from losses(folder / "train.log")
     if "-lr" in arm:  # of these pilots, only losses are compared
         return
     tracked = keeps_trajectory(name)
-    rows = []
+    of_last = []
     tasks = NATURAL
     if tracked:
-        rows += ranks_while_tuning(folder, run_folder)
+        of_last += ranks_while_tuning(folder, run_folder)
         tasks = [task for task in NATURAL if task != "trec"]  # which it has fine-tuned on
-    rows += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
-    rows += scores_of_probes(name, folder, run_folder)
+    of_last += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
+    of_last += scores_of_probes(name, folder, run_folder)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
     if not variant:
-        rows += ranks(model, folder / "ranks", run_folder)
+        of_last += ranks(model, folder / "ranks", run_folder)
     if tracked:
         yield from scores_within_run(folder, run_folder, updates)
-    for row in rows:
-        yield updates, *row
+    for measured in of_last:
+        yield measured._replace(updates=updates)
 
 
 def write_outcomes(path, records):
@@ -274,8 +290,8 @@ def scores_within_run(folder, run_folder, updates):
         saved_at = int(checkpoint.stem.split("_")[-1])
         if saved_at < updates:
             dest = folder / f"tuned-{saved_at}"
-            for row in scores_of_fine_tuning(checkpoint, dest, run_folder, TRAJECTORY_TASKS):
-                yield saved_at, *row
+            for measured in scores_of_fine_tuning(checkpoint, dest, run_folder, TRAJECTORY_TASKS):
+                yield measured._replace(updates=saved_at)
 
 
 def reset(source, dest):
@@ -323,17 +339,17 @@ def main():
         return print(*PROBED_TASKS)
     os.makedirs(args.dest, exist_ok=True)
     if args.seconds:
-        return write_records(args.dest / "seconds.csv", timings(args.run))
+        return write_record(args.dest / "seconds.csv", timings(args.run))
     if args.bag_of_words:
-        return write_records(args.dest / "bag_of_words.csv", bag_of_words_rows(args.run))
+        measured = measurements_of_bag_of_words(args.run)
+        return write_record(args.dest / "bag_of_words.csv", measured)
     arm, seed, variant = arm_and_seed(args.name)
     if variant == "reset":
         arm += "-reset"
-    rows = []
-    for row in measurements_of_arm(args.name, args.run, args.dest):
-        updates, task, feature, layer, metric, value = row
-        rows.append([arm, seed, updates, layer, task, feature, metric, value])
-    write_records(args.dest / f"{args.name}.csv", rows)
+    measurements = []
+    for measured in measurements_of_arm(args.name, args.run, args.dest):
+        measurements.append(measured._replace(arm=arm, seed=seed))
+    write_record(args.dest / f"{args.name}.csv", measurements)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Section of the page on a published RoBERTa that is trained further, in several ways."""
 
 from maelm_fairseq.evaluation.report import frame_to_markdown
-from measure import HELD_OUT_TEXT
+from measurements import HELD_OUT_TEXT
 
 CONTINUED = {
     "base": "the RoBERTa",

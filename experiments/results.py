@@ -9,7 +9,8 @@ import pandas as pd
 from arms import ARMS, PILOT_SEEDS, TRAJECTORIES
 from maelm_fairseq.base.errors import MissingFileError
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from measure import HELD_OUT_TEXT, TRAJECTORY_TASKS
+from measure import TRAJECTORY_TASKS
+from measurements import HELD_OUT_TEXT
 
 PRIMARY_SCORE = "fine-tuned", "last"  # feature and layer of the instrument, which the pilots chose
 SCORE_METRICS = ["accuracy", "100 x Pearson", "pearson"]

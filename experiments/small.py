@@ -40,14 +40,13 @@ from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
-    HELD_OUT_TEXT,
     NATURAL,
     RECIPES,
     call,
     compact,
     losses,
-    write_records,
 )
+from measurements import Measurement, write_record
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
@@ -221,46 +220,58 @@ def measure_variant(name, folder, pairs):
     The decisions are there before the hour of fine-tuning, of which the answers come.
     """
     variant, seed = variant_and_seed(name)
-    rows = []
+    measurements = []
     arrays = {}
     if variant != UNTRAINED:
-        for updates, metric, value in losses(folder / name / "train.log"):
-            rows.append([variant, seed, updates, "", HELD_OUT_TEXT, "validation", metric, value])
+        for measured in losses(folder / name / "train.log"):
+            measurements.append(measured._replace(arm=variant, seed=seed, feature="validation"))
         if has_few_labels(name):
-            rows += few_label_rows(name, folder)
+            measurements += scores_with_few_labels(name, folder)
         if pairs or has_few_labels(name):
             dest = evaluated(name, folder, pairs)
-            rows += few_shot_rows(name, dest)
+            measurements += few_shot_scores(name, dest)
         if pairs:
             arrays[PAIRS_FEATURE] = decisions(ModelRecord(str(dest / f"{name}.npz")), pairs)
             save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_answers(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
-    write_records(SMALL_RECORDS / f"{name}.csv", rows)
+    write_record(SMALL_RECORDS / f"{name}.csv", measurements)
 
 
-def few_shot_rows(name, dest):
-    """Yields the scores of `evaluate.py` with few labels."""
+def few_shot_scores(name, dest):
+    """Yields the scores of `evaluate.py` with few labels: `Measurement`s."""
     variant, seed = variant_and_seed(name)
     for row in pd.read_csv(dest / "scores.csv").itertuples():
         if row.feature.endswith("examples per class"):
-            predictor = variant if row.model == name else row.model
-            yield predictor, seed, "", "", row.task, row.feature, row.metric, row.value
+            yield Measurement(
+                arm=variant if row.model == name else row.model,
+                seed=seed,
+                task=row.task,
+                feature=row.feature,
+                metric=row.metric,
+                value=row.value,
+            )
 
 
-def few_label_rows(name, folder):
+def scores_with_few_labels(name, folder):
     """Yields the scores of an encoder that is fine-tuned on few examples of each class.
 
-    Those of a bag of words beside it are among them.
+    Those of a bag of words beside it are among these `Measurement`s.
     """
     variant, seed = variant_and_seed(name)
     checkpoint = str(folder / name / "checkpoint_best.pt")
     for task in FEW_SHOT_TASKS:
         few_labels = FewLabels(checkpoint, folder / "data", folder / "labelled" / task)
         for predictor, value in few_labels.scores(FEW_LABELS).items():
-            feature = f"{FEW_LABELS} labels a class, {predictor}"
-            yield variant, seed, "", "", task, feature, "accuracy", round(value, 4)
+            yield Measurement(
+                arm=variant,
+                seed=seed,
+                task=task,
+                feature=f"{FEW_LABELS} labels a class, {predictor}",
+                metric="accuracy",
+                value=round(value, 4),
+            )
 
 
 def decisions(record, pairs):

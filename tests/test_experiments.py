@@ -29,6 +29,7 @@ from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.checkpoints.reading import read_file
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
+from measurements import Measurement
 from results import Results
 
 EXPERIMENTS = ROOT / "experiments"
@@ -104,7 +105,9 @@ def test_continued_models_decide_pairs_of_held_out_text(pretrained, monkeypatch)
     monkeypatch.setattr(continuing, "recorded_lines", lambda *arguments: lines)
     monkeypatch.setattr(continuing, "matched_halves", lambda model, lines: (50.0, 1))
     model = hub.from_pretrained(pretrained[1], pretrained[0])
-    values = {row[:3]: row[3] for row in continuing.without_labels(model)}
+    values = {}
+    for row in continuing.without_labels(model):
+        values[row.task, row.feature, row.metric] = row.value
     assert values["agreement", "examples", "count"] == 4
     assert 0 <= values["agreement", "masks left out", "pairs"] <= 100
 
@@ -136,7 +139,7 @@ def measure_little(monkeypatch):
 
 def check_record(table):
     layers = [*map(str, range(13))]
-    assert list(table) == measure.RECORD_COLUMNS
+    assert tuple(table) == Measurement._fields
     assert set(table.arm) == {"D"}
     assert set(table.seed) == {1}
     assert table[table.metric == "bits"].updates.tolist() == [1, 2, 3, 4]
@@ -198,7 +201,7 @@ def write_pilots_and_two_arms(path):
             for task in measure.NATURAL:
                 value = mean + 0.1 * random.normal()
                 rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
-    pd.DataFrame(rows, columns=measure.RECORD_COLUMNS).to_csv(path, index=False)
+    pd.DataFrame(rows, columns=Measurement._fields).to_csv(path, index=False)
 
 
 def test_instrument_and_tests_find_what_is_there(tmp_path):
@@ -272,7 +275,7 @@ def records_with_a_bag(folder, value):
     rows = []
     for task in measure.NATURAL:
         rows.append([BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
-    table = pd.DataFrame(rows, columns=measure.RECORD_COLUMNS)
+    table = pd.DataFrame(rows, columns=Measurement._fields)
     table.to_csv(folder / "bag_of_words.csv", index=False)
     return Results(folder)
 

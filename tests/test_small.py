@@ -11,6 +11,7 @@ import small
 import small_page
 from conftest import ROOT, refuses, script
 from maelm_fairseq.evaluation import ensemble
+from measurements import HELD_OUT_TEXT, Measurement
 from small import (
     ENCODER_ALONE,
     KNOWN,
@@ -58,7 +59,7 @@ def page(tmp_path):
         arrays = answers(right)
         arrays["pairs"] = np.array([2, 2, 2, 0], np.int8)
         small.save_arrays(tmp_path / f"small-{seed}.npz", arrays)
-        table = pd.DataFrame(records(seed), columns=measure.RECORD_COLUMNS)
+        table = pd.DataFrame(records(seed), columns=Measurement._fields)
         table.to_csv(tmp_path / f"small-{seed}.csv", index=False)
     return small_page.Page(tmp_path)
 
@@ -92,7 +93,7 @@ def answers(right):
 
 def records(seed):
     """Rows of a table with losses and with scores from few examples."""
-    text = measure.HELD_OUT_TEXT
+    text = HELD_OUT_TEXT
     rows = [["small", seed, 500 * seed, "", text, "validation", "bits", 7.0 - seed]]
     for task in small.FEW_SHOT_TASKS:
         scores = {

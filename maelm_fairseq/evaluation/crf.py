@@ -21,7 +21,7 @@ from ..base.errors import UsageError
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
-from ..finetuning.tagged_files import CONLLU_COLUMNS, count_text, read_tagged_folder
+from ..finetuning.tagged_files import COLUMN_HELP, CONLLU_COLUMNS, count_text, read_tagged_folder
 from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
@@ -202,7 +202,7 @@ def add_column_option(parser):
         "--conllu-column",
         default=CONLLU_COLUMNS[0],
         choices=CONLLU_COLUMNS,
-        help="of CoNLL-U files: the column of the tags",
+        help=COLUMN_HELP,
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 
 from ..base.command_line import Parser, check_different_names, within
 from ..base.errors import MissingFileError, UsageError
@@ -14,12 +15,15 @@ from .probe_tasks import PRIMARY_TASKS, SECONDARY
 from .report import models_of_arm
 
 
-def parse(arguments, command, fetch, description):
-    """Parses the arguments of `program.main`; the help text begins with `description`."""
+def parse(arguments, command, description):
+    """Parses and checks the arguments of `program.main`.
+
+    The help text begins with `description`. The command as the user gave it is `command_line`.
+    """
     parser = Parser(os.path.basename(command), description=description)
-    parser.set_defaults(arguments=arguments, command=command, fetch=fetch)
     add_options(parser.add_argument)
     args = parser.parse_args(arguments)
+    args.command_line = shlex.join([command, *arguments])
     args.names = names_of_models(args)
     tasks = args.tasks
     if tasks is None:

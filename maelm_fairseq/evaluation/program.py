@@ -51,11 +51,11 @@ def labelled_folder(args):
     return args.labelled or os.path.join(args.dest, "labelled")
 
 
-def load_tasks(args):
-    """The `probe_tasks.ProbeTask` of each name, fetched if need be."""
+def load_tasks(args, fetch):
+    """The `probe_tasks.ProbeTask` of each name, fetched by the program `fetch` if need be."""
     folder = labelled_folder(args)
     if args.tasks and not args.labelled:
-        command = [sys.executable, args.fetch, "--dest", folder, "--data", *args.tasks]
+        command = [sys.executable, fetch, "--dest", folder, "--data", *args.tasks]
         if subprocess.run(command).returncode:
             fault = "not fetched (see above); give texts of your own by --labelled"
             raise UsageError(f"--tasks {' '.join(args.tasks)}: {fault}")
@@ -95,8 +95,13 @@ def record_probes(records, encoder, task, repeats, side_by_side):
         records.write(task.name, name, origins[name], {**shared, **arrays})
 
 
-def evaluate(args):
-    """Evaluates and reports; `args` are those of `options.parse`."""
+def evaluate(args, fetch):
+    """Evaluates and reports.
+
+    Args:
+        args: from `options.parse`
+        fetch: as for `main`
+    """
     models = {}
     for name, path in zip(args.names, args.checkpoint):
         models[name] = Encoder(find_checkpoint(path), args.data)
@@ -105,7 +110,7 @@ def evaluate(args):
                 f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
                 "--pairs needs a pretrained one"
             )
-    tasks = load_tasks(args)
+    tasks = load_tasks(args, fetch)
     check_not_trained_on(models, args)
     records = {name: ModelRecord(record_file(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
@@ -189,9 +194,9 @@ def main(arguments, command, fetch):
         command: how the user calls the recipe
         fetch: the path of the program that fetches labelled files
     """
-    args = parse(arguments, command, fetch, __doc__)
+    args = parse(arguments, command, __doc__)
     check_dest(args.dest)
     os.makedirs(args.dest, exist_ok=True)
     # Another run waits for this one, and continues with its records.
     with one_at_a_time(args.dest):
-        evaluate(args)
+        evaluate(args, fetch)

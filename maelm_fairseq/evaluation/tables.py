@@ -3,7 +3,6 @@
 import datetime
 import os
 import platform
-import shlex
 from importlib.metadata import version
 
 from ..base.files import atomic_write
@@ -19,11 +18,10 @@ FIRST_LINES = {SCORES_FILE: ",".join(SCORE_COLUMNS), TABLES_FILE: "# Evaluation"
 
 def tables_heading(args, tasks, secondary):
     """The command, the machine and the tasks of the tables."""
-    command = shlex.join([args.command, *args.arguments])
     versions = f"Python {platform.python_version()}, scikit-learn {version('scikit-learn')}"
     lines = [
         f"Printed on {datetime.date.today()} ({platform.machine()}, {versions}) by",
-        f"```\n{command}\n```",
+        f"```\n{args.command_line}\n```",
     ]
     for task in tasks:
         line = f"- {task.name}: {len(task.texts):,} examples, {task.dropped} left out "

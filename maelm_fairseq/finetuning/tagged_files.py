@@ -18,6 +18,7 @@ DOCUMENT = "-DOCSTART-"  # the word of lines between documents, which are not se
 # The columns of universaldependencies.org/format.html.
 CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 CONLLU_COLUMNS = ["upos", "xpos", "feats", "deprel"]  # those that can be the tags
+COLUMN_HELP = "of CoNLL-U files: the column of the tags"  # of the option --conllu-column
 NO_VALUE = "_"
 MAY_BE_EMPTY = "feats"  # the column in which NO_VALUE is a tag of its own: no features
 

@@ -16,14 +16,19 @@ from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
-from .tagged_files import CONLLU_COLUMNS, TAGGED_FILES, count_text, has_tags, read_tagged
+from .tagged_files import (
+    COLUMN_HELP,
+    CONLLU_COLUMNS,
+    TAGGED_FILES,
+    count_text,
+    has_tags,
+    read_tagged,
+)
 
 
 @dataclass
 class TaggingConfig(FineTuningConfig):
-    conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(
-        CONLLU_COLUMNS[0], "of CoNLL-U files: the column of the tags"
-    )
+    conllu_column: ChoiceEnum(CONLLU_COLUMNS) = setting(CONLLU_COLUMNS[0], COLUMN_HELP)
 
 
 class TaggedDataset(FineTuningDataset):
