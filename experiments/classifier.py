@@ -19,7 +19,9 @@ from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
 
 BETAS, EPS = (0.9, 0.98), 1e-6
-SORTED = 512  # random sentences at a time, sorted by length so that batches need little padding
+SORTED_POOL_SIZE = (
+    512  # random sentences at a time, sorted by length so that batches need little padding
+)
 READ_FIRST, READ_MEAN, READ_LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
 
 
@@ -27,16 +29,16 @@ READ_FIRST, READ_MEAN, READ_LAYERS = "<s>", "mean of tokens", "mean of tokens an
 class Settings:
     lr: float = 5e-4  # at its peak; then it falls linearly to 0
     epochs: int = 12
-    warmup: float = 0.1  # share of the updates
-    batch: int = 32
+    warmup_ratio: float = 0.1  # share of the updates
+    batch_size: int = 32
     dropout: float = 0.1  # of the encoder
     pooling: str = READ_FIRST  # what the head reads
     weight_decay: float = 0.01
     # Factor of the rate for each layer below the head; the embeddings are below the first layer.
-    layer_decay: float = 1.0
-    smoothing: float = 0.0  # of labels, where they are classes
-    dropped: float = 0.0  # share of the input tokens that each update leaves out
-    averaged: float = 0.0  # share of the updates, at the end, whose weights are averaged
+    lr_layer_decay: float = 1.0
+    label_smoothing: float = 0.0  # of labels, where they are classes
+    token_dropout: float = 0.0  # share of the input tokens that each update leaves out
+    averaged_share: float = 0.0  # share of the updates, at the end, whose weights are averaged
 
 
 class Examples:
@@ -55,10 +57,10 @@ class Examples:
         self.is_regression = targets.dtype.kind == "f"
         if self.is_regression:
             self.targets = (targets - targets.mean()) / targets.std()
-            self.outputs = 1
+            self.num_outputs = 1
         else:
             self.targets = targets
-            self.outputs = int(targets.max()) + 1
+            self.num_outputs = int(targets.max()) + 1
 
     def batches(self, rows, size, rng=None):
         """Batches of the sentences with indices `rows`, of similar length.
@@ -67,7 +69,7 @@ class Examples:
         """
         order = rows if rng is None else rng.permutation(rows)
         lengths = np.array([len(self.tokens[row]) for row in order])
-        sorted_together = len(order) if rng is None else SORTED
+        sorted_together = len(order) if rng is None else SORTED_POOL_SIZE
         groups = np.arange(len(order)) // sorted_together
         order = order[np.lexsort([lengths, groups])]
         batches = [order[i : i + size] for i in range(0, len(order), size)]
@@ -79,7 +81,7 @@ class Examples:
 class Classifier(torch.nn.Module):
     """An encoder with the head of fine-tuning."""
 
-    def __init__(self, checkpoint, dictionary, outputs, settings):
+    def __init__(self, checkpoint, dictionary, num_outputs, settings):
         super().__init__()
         state = read_checkpoint(checkpoint)
         dropout = {"dropout": settings.dropout, "attention_dropout": settings.dropout}
@@ -89,7 +91,7 @@ class Classifier(torch.nn.Module):
         self.encoder = model.encoder
         self.pad = dictionary.pad()
         width = model.cfg.encoder_embed_dim
-        self.head = SequenceClassificationHead(width, outputs, model.cfg.pooler_dropout)
+        self.head = SequenceClassificationHead(width, num_outputs, model.cfg.pooler_dropout)
         for linear in (self.head.dense, self.head.out_proj):
             torch.nn.init.normal_(linear.weight, std=0.02)
             torch.nn.init.zeros_(linear.bias)
@@ -99,8 +101,8 @@ class Classifier(torch.nn.Module):
     def forward(self, tokens):
         """The outputs for tokens (B, T): (B, outputs)."""
         absent = tokens.eq(self.pad)
-        if self.training and self.settings.dropped:
-            dropped = torch.rand(tokens.shape) < self.settings.dropped
+        if self.training and self.settings.token_dropout:
+            dropped = torch.rand(tokens.shape) < self.settings.token_dropout
             dropped[:, 0] = False
             absent = absent | dropped
         positions = torch.arange(tokens.size(1)).expand_as(tokens)
@@ -123,21 +125,21 @@ class Classifier(torch.nn.Module):
         is_word = ~absent[:, 1:, None]
         return (x[:, 1:] * is_word).sum(1) / is_word.sum(1).clamp(min=1)
 
-    def groups(self):
+    def weights_by_rate(self):
         """The weights by their rates: {rate, relative to the head's: list of weights}."""
         groups = {}
         layers = len(self.encoder.layers)
         for name, weight in self.named_parameters():
             depth = 0 if name.startswith("head.") else layers_below_head(name, layers)
-            groups.setdefault(self.settings.layer_decay**depth, []).append(weight)
+            groups.setdefault(self.settings.lr_layer_decay**depth, []).append(weight)
         return groups
 
 
-def rate(update, updates, warmup):
+def lr_ratio(update, num_updates, warmup_ratio):
     """The rate of an update as a share of the peak: it rises linearly, then falls linearly to 0."""
-    rising = max(1, warmup * updates)  # number of updates
-    falling = max(1, updates - rising)
-    return min((update + 1) / rising, (updates - update) / falling, 1)
+    rising = max(1, warmup_ratio * num_updates)  # number of updates
+    falling = max(1, num_updates - rising)
+    return min((update + 1) / rising, (num_updates - update) / falling, 1)
 
 
 def padded_batch(examples, rows, pad):
@@ -150,34 +152,34 @@ def loss_of(output, examples, rows, settings):
     target = torch.from_numpy(examples.targets[rows])
     if examples.is_regression:
         return F.mse_loss(output[:, 0], target.float())
-    return F.cross_entropy(output, target, label_smoothing=settings.smoothing)
+    return F.cross_entropy(output, target, label_smoothing=settings.label_smoothing)
 
 
 def train_classifier(model, examples, indices, settings, rng):
     """Fine-tunes a classifier on the `Examples` with these indices, in place."""
     groups = []
-    for relative, weights in model.groups().items():
-        groups.append({"params": weights, "relative": relative})
+    for relative_lr, weights in model.weights_by_rate().items():
+        groups.append({"params": weights, "relative_lr": relative_lr})
     decay = settings.weight_decay
     optimizer = torch.optim.AdamW(groups, settings.lr, BETAS, EPS, decay, fused=True)
-    updates = settings.epochs * math.ceil(len(indices) / settings.batch)
+    num_updates = settings.epochs * math.ceil(len(indices) / settings.batch_size)
     average = AveragedModel(model)
     update = 0
     model.train()
     for _ in range(settings.epochs):
-        for rows in examples.batches(indices, settings.batch, rng):
+        for rows in examples.batches(indices, settings.batch_size, rng):
             output = model(padded_batch(examples, rows, model.pad))
             loss = loss_of(output, examples, rows, settings)
-            share = rate(update, updates, settings.warmup)
+            ratio = lr_ratio(update, num_updates, settings.warmup_ratio)
             for group in optimizer.param_groups:
-                group["lr"] = settings.lr * group["relative"] * share
+                group["lr"] = settings.lr * group["relative_lr"] * ratio
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             update += 1
-            if update > (1 - settings.averaged) * updates:
+            if update > (1 - settings.averaged_share) * num_updates:
                 average.update_parameters(model)
-    if settings.averaged:
+    if settings.averaged_share:
         model.load_state_dict(average.module.state_dict())
 
 
@@ -185,7 +187,7 @@ def train_classifier(model, examples, indices, settings, rng):
 def predict_outputs(model, examples, indices):
     """The outputs for the n `Examples` with these indices, (n, outputs)."""
     model.eval()
-    outputs = np.empty((len(examples.targets), examples.outputs))
+    outputs = np.empty((len(examples.targets), examples.num_outputs))
     for rows in examples.batches(indices, 64):
         outputs[rows] = model(padded_batch(examples, rows, model.pad)).numpy()
     return outputs[indices]

@@ -25,7 +25,7 @@ DRAWS_OF_LABELS = 10
 # Two heads that vote, because the better one depends on the task. They were chosen with one
 # encoder, on five other draws.
 SETTINGS = [
-    replace(Settings(), epochs=30, layer_decay=0.7),
+    replace(Settings(), epochs=30, lr_layer_decay=0.7),
     replace(Settings(), epochs=30, lr=2e-4, pooling=READ_MEAN),
 ]
 

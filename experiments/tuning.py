@@ -38,8 +38,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import NgramCounts
-from maelm_fairseq.evaluation.bag_of_words import predict_with_bag as bag_of_words
+from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_with_bag
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from maelm_fairseq.finetuning.labelled_files import find_file
@@ -60,26 +59,26 @@ TRAINED = [1, 2]  # parts that are trained on
 DEFAULT = "the defaults"
 TUNING_LEVERS = {  # those that promise most come first
     DEFAULT: {},
-    "rate times 0.7 for each layer below": {"layer_decay": 0.7},
-    "rate times 0.5 for each layer below": {"layer_decay": 0.5},
-    "rate times 0.7 for each layer below, 1e-3": {"layer_decay": 0.7, "lr": 1e-3},
-    "rate times 0.7 for each layer below, 20 epochs": {"layer_decay": 0.7, "epochs": 20},
-    "labels smoothed by 0.1": {"smoothing": 0.1},
+    "rate times 0.7 for each layer below": {"lr_layer_decay": 0.7},
+    "rate times 0.5 for each layer below": {"lr_layer_decay": 0.5},
+    "rate times 0.7 for each layer below, 1e-3": {"lr_layer_decay": 0.7, "lr": 1e-3},
+    "rate times 0.7 for each layer below, 20 epochs": {"lr_layer_decay": 0.7, "epochs": 20},
+    "labels smoothed by 0.1": {"label_smoothing": 0.1},
     "rate 2e-4": {"lr": 2e-4},
     "rate 1e-3": {"lr": 1e-3},
     "5 epochs": {"epochs": 5},
     "20 epochs": {"epochs": 20},
-    "weights averaged over the last quarter": {"averaged": 0.25},
+    "weights averaged over the last quarter": {"averaged_share": 0.25},
     "head on the mean of tokens": {"pooling": READ_MEAN},
     "head on the mean of tokens and layers": {"pooling": READ_LAYERS},
     "dropout 0": {"dropout": 0.0},
     "dropout 0.3": {"dropout": 0.3},
-    "10% of the input tokens left out": {"dropped": 0.1},
+    "10% of the input tokens left out": {"token_dropout": 0.1},
     "weight decay 0.1": {"weight_decay": 0.1},
-    "16 sentences in a batch": {"batch": 16},
-    "64 sentences in a batch": {"batch": 64},
-    "2% warm-up": {"warmup": 0.02},
-    "30% warm-up": {"warmup": 0.3},
+    "16 sentences in a batch": {"batch_size": 16},
+    "64 sentences in a batch": {"batch_size": 64},
+    "2% warm-up": {"warmup_ratio": 0.02},
+    "30% warm-up": {"warmup_ratio": 0.3},
 }
 
 
@@ -126,7 +125,7 @@ def measure_bag_of_words(folder):
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = NgramCounts([(text,) for text in trial.texts])
-        answers = bag_of_words(counts, trial.examples.targets, trial.train, trial.scored)
+        answers = predict_with_bag(counts, trial.examples.targets, trial.train, trial.scored)
         value = round(score_of_part(answers, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
     write_trials(TUNING_RECORDS / "bag_of_words.csv", rows)
@@ -148,7 +147,7 @@ def measure_settings(name, folder, seed):
         trial = trials[task]
         settings = replace(Settings(), **TUNING_LEVERS[lever])
         torch.manual_seed(seed)
-        model = Classifier(checkpoint, dictionary, trial.examples.outputs, settings)
+        model = Classifier(checkpoint, dictionary, trial.examples.num_outputs, settings)
         train_classifier(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
         outputs = predict_outputs(model, trial.examples, trial.scored)
         value = score_of_part(argmax_or_value(outputs), trial)

@@ -15,8 +15,8 @@ from classifier import (
     READ_MEAN,
     Classifier,
     Settings,
+    lr_ratio,
     predict_outputs,
-    rate,
     train_classifier,
 )
 from maelm_fairseq.evaluation import baseline_scores, ensemble
@@ -64,7 +64,7 @@ def test_no_sentence_is_trained_on_and_scored(trial):
 
 def test_the_loop_learns(trial, classifier):
     torch.manual_seed(1)
-    model = classifier(lr=3e-3, epochs=8, averaged=0.2)
+    model = classifier(lr=3e-3, epochs=8, averaged_share=0.2)
     before = scored(model, trial)
     train_classifier(model, trial.examples, trial.train, model.settings, np.random.default_rng(1))
     assert scored(model, trial) > before + 10
@@ -89,12 +89,12 @@ def test_few_labels_train_encoder_and_bag_of_words_alike(pretrained, trial, tmp_
 
 
 def test_the_rate_rises_and_falls_to_zero():
-    rates = [rate(update, 100, 0.1) for update in range(101)]
+    rates = [lr_ratio(update, 100, 0.1) for update in range(101)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9:11] == [1, 1]
     assert rates[55] == pytest.approx(0.5)
     assert rates[100] == 0
-    assert rate(0, 100, 0) == 1
+    assert lr_ratio(0, 100, 0) == 1
 
 
 def test_heads_read_what_the_settings_say(classifier):
@@ -113,15 +113,15 @@ def test_heads_read_what_the_settings_say(classifier):
 
 
 def test_lower_layers_have_lower_rates(classifier):
-    groups = classifier(layer_decay=0.5).groups()
+    groups = classifier(lr_layer_decay=0.5).weights_by_rate()
     layers = len(classifier().encoder.layers)
     assert [*groups] == [0.5**below for below in range(layers + 1, -1, -1)]
     assert sum(len(weights) for weights in groups.values()) == len(list(classifier().parameters()))
-    assert [*classifier().groups()] == [1]
+    assert [*classifier().weights_by_rate()] == [1]
 
 
 def test_tokens_are_left_out_in_training_alone(classifier):
-    model = classifier(dropped=0.5, dropout=0.0)
+    model = classifier(token_dropout=0.5, dropout=0.0)
     tokens = torch.tensor([[0, *range(4, 20), 2]])
     model.head.dropout.p = 0
     in_training = [model.train()(tokens) for _ in range(2)]
