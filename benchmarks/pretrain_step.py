@@ -42,7 +42,7 @@ import peers
 from common import BATCHES, VOCABULARY, Training, heading, seconds, write_data
 from counts import count_operations
 from host import BACKWARD, FORWARD, PARTS_OF_REST, REST, HostTime
-from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.command_line import Parser, number_in_range
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import end_with_parent
@@ -260,30 +260,30 @@ def parse():
     sizes += [("decoder-layers", 4, 0), ("tokens", 512, 2), ("rounds", 5, 1)]
     for name, default, least in sizes:
         size = "(default: %(default)s)"
-        add(f"--{name}", type=within(least), default=default, metavar="N", help=size)
+        add(f"--{name}", type=number_in_range(least), default=default, metavar="N", help=size)
     add(
         "--micro-batch",
-        type=within(1),
+        type=number_in_range(1),
         default=4,
         metavar="N",
         help="sequences at a time (default: %(default)s)",
     )
     add(
         "--accumulate",
-        type=within(1, BATCHES),
+        type=number_in_range(1, BATCHES),
         default=1,
         metavar="N",
         help="micro-batches of an update (default: %(default)s)",
     )
     add(
         "--steps",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="updates in a round (default: 1 on the CPU, elsewhere 100)",
     )
     add(
         "--vocabulary",
-        type=within(6, 2**16),
+        type=number_in_range(6, 2**16),
         default=VOCABULARY,
         metavar="N",
         help="symbols of the vocabulary (default: %(default)s)",

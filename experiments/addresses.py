@@ -107,7 +107,7 @@ def write_record(run):
         pd.DataFrame(rows, columns=columns).to_csv(stream, index=False)
 
 
-def table(name):
+def accuracy_table(name):
     """The table of the page: a row for each predictor, a column for each file."""
     records = pd.read_csv(RECORD)
     rows = []
@@ -131,7 +131,7 @@ def main():
     elif args.step == "record":
         write_record(args.run)
     else:
-        text = with_blocks(PAGE.read_text(encoding="utf-8"), table)
+        text = with_blocks(PAGE.read_text(encoding="utf-8"), accuracy_table)
         with atomic_write(PAGE) as stream:
             stream.write(text)
 

@@ -23,7 +23,7 @@ ANSWER_FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 
 
-def answers_of_encoder(checkpoint, folder, data):
+def predict_with_encoder(checkpoint, folder, data):
     """The outputs of a fine-tuned model for all examples of the dev and the test file, (n, K)."""
     task, model = load_task(str(checkpoint), labelled=str(folder), data=str(data))
     outputs = []
@@ -42,7 +42,7 @@ def word_vectors(data, width):
     return embeddings(pairs, counts, vocabulary, width, std=1.0).numpy()
 
 
-def answers_of_word_vectors(labelled, vectors, data):
+def predict_with_word_vectors(labelled, vectors, data):
     """The answers of a linear model that reads the mean vector of a text's tokens, (n,)."""
     _, tokenizer = read_vocabulary(str(data))
     encoded = tokenizer.encode_all([texts[0] for texts in labelled.texts])

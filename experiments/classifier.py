@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.swa_utils import AveragedModel
 
-from maelm_fairseq.base.subwords import join_and_cut
+from maelm_fairseq.base.tokenizer import join_and_cut
 from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.heads import SequenceClassificationHead
@@ -47,7 +47,7 @@ class Examples:
     Args:
         texts: N strings
         targets: (N,), indices of classes, or values
-        tokenizer: `subwords.Subwords`
+        tokenizer: `tokenizer.Tokenizer`
         positions: how many the encoder has; longer sentences are cut
     """
 

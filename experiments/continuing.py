@@ -16,9 +16,9 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.base.subwords import EOS, MASK, SPECIAL
+from maelm_fairseq.base.tokenizer import EOS, MASK, SPECIAL
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
-from maelm_fairseq.evaluation.minimal_pairs import decide
+from maelm_fairseq.evaluation.minimal_pairs import decide_pairs
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import recorded_lines
 from maelm_fairseq.preparation import sentence_probes
@@ -75,7 +75,7 @@ def without_labels(model):
             yield Measurement(
                 task=HELD_OUT_TEXT, feature=feature, metric="bits per token", value=bits
             )
-            share = 100 * decide(model, pairs).mean()
+            share = 100 * decide_pairs(model, pairs).mean()
             yield agreement._replace(feature=feature, metric="pairs", value=share)
     share, count = matched_halves(model, lines)
     halves = Measurement(task="halves")

@@ -16,7 +16,7 @@ from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
-from maelm_fairseq.evaluation.probes import score_of_answers
+from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import read_vocabulary
 
@@ -30,7 +30,7 @@ SETTINGS = [
 ]
 
 
-def both(one, other):
+def average_votes(one, other):
     """The votes of two predictors together."""
     return average_predictions(one, other, one, other)
 
@@ -62,17 +62,17 @@ class FewLabels:
         rows = training_examples(task, shots, repeat)
         rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
         one, other = [self.fine_tuned(rows, rest, settings, repeat) for settings in SETTINGS]
-        encoder = both(one, other)
+        encoder = average_votes(one, other)
         bag_of_words = predict_margins(self.counts, task.targets, rows, rest)
         votes = {
             FINE_TUNED: encoder,
             BAG_OF_WORDS: bag_of_words,
-            ENSEMBLE: both(encoder, bag_of_words),
+            ENSEMBLE: average_votes(encoder, bag_of_words),
         }
         targets = task.targets[rest]
         scores = {}
         for name, outputs in votes.items():
-            scores[name] = score_of_answers(argmax_or_value(outputs), targets)
+            scores[name] = score_predictions(argmax_or_value(outputs), targets)
         return scores
 
     def fine_tuned(self, rows, rest, settings, seed):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maelm_fairseq.base.subwords import BOS, EOS
+from maelm_fairseq.base.tokenizer import BOS, EOS
 
 DEFAULT_DISCOUNTS = [0, 0.5, 1, 1.5]  # for texts with too few n-grams to estimate them; as in KenLM
 

@@ -62,7 +62,7 @@ UPDATES_PER_TIMING = 5  # updates in a part of a timing
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
-def call(*command):
+def run_quietly(*command):
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
 
@@ -93,7 +93,7 @@ def scores_of_probes(name, folder, run_folder):
     command += ["--tasks", *PROBED_TASKS]
     repeats = FEW_SHOT_REPEATS if arm_and_seed(name)[1] in PILOT_SEEDS else 0
     command += ["--few-shot-repeats", repeats, "--side-by-side"]
-    call(sys.executable, RECIPES / "evaluate.py", *command)
+    run_quietly(sys.executable, RECIPES / "evaluate.py", *command)
     for row in pd.read_csv(folder / "probes" / "scores.csv", dtype=str).itertuples():
         yield Measurement(
             task=row.task,
@@ -118,13 +118,13 @@ def outcomes(path):
         if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
                 answers = records.answers(task, feature, layer)
-                arrays[f"{key}/{layer}"] = compact(answers, np.float16)
+                arrays[f"{key}/{layer}"] = downcast(answers, np.float16)
         else:
-            arrays[key] = compact(records.arrays[key], np.float16)
+            arrays[key] = downcast(records.arrays[key], np.float16)
     return arrays
 
 
-def compact(values, float_type):
+def downcast(values, float_type):
     """Values as floats of a type, indices of classes in one byte each."""
     return values.astype(float_type if values.dtype.kind == "f" else np.int8)
 
@@ -134,7 +134,7 @@ def ranks(checkpoint, dest, run_folder):
     command = ["--checkpoint", checkpoint, "--data", run_folder / "data"]
     command += ["--dest", dest, "--tokens", RANK_TOKENS]
     if not (dest / "ranks.csv").exists():
-        call(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
+        run_quietly(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
     rank = Measurement(task=HELD_OUT_TEXT, metric="rank")
     for row in pd.read_csv(dest / "ranks.csv", dtype=str).itertuples():
         yield rank._replace(feature=row.family, layer=row.layer, value=row.rank)
@@ -153,7 +153,7 @@ def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_
         command += ["--labelled", run_folder / "labelled" / task, "--lr", rate]
         command += ["--checkpoint", checkpoint, "--data", run_folder / "data"]
         command += ["--save-dir", dest, *FINE_TUNING, *more]
-        call(sys.executable, *command)
+        run_quietly(sys.executable, *command)
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
     is_wanted = (results.split == "dev.tsv") & (results.start == str(checkpoint))
     for row in results[is_wanted].itertuples():
@@ -172,9 +172,9 @@ def measurements_of_bag_of_words(run_folder):
     The examples are those that encoders are scored on.
     """
     for task in NATURAL:
-        labelled = bag_of_words.LabelledFolder(run_folder / "labelled" / task)
+        labelled = bag_of_words.LabelledExamples(run_folder / "labelled" / task)
         outputs = bag_of_words.baseline_predictions(labelled)
-        for score in bag_of_words.scores_of_labelled(labelled, outputs):
+        for score in bag_of_words.score_files(labelled, outputs):
             if score.file == "dev.tsv":
                 yield Measurement(
                     arm=score.predictor,
@@ -227,7 +227,7 @@ def seconds_of_update(arm, run_folder):
         command += ["--user-dir", RECIPES.parent / "maelm_fairseq", "--save-dir", folder]
         if not torch.cuda.is_available():
             command.append("--cpu")
-        call(*command)
+        run_quietly(*command)
         speeds = re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))
         return 1 / statistics.median(map(float, speeds[1:]))
 
@@ -294,7 +294,7 @@ def scores_within_run(folder, run_folder, updates):
                 yield measured._replace(updates=saved_at)
 
 
-def reset(source, dest):
+def reinitialize_layers(source, dest):
     """Writes a checkpoint again, with its trained embeddings and newly initialised layers.
 
     An encoder must score higher than this.
@@ -334,7 +334,7 @@ def parse():
 def main():
     args = parse()
     if args.reset:
-        return reset(*map(os.path.abspath, args.reset))
+        return reinitialize_layers(*map(os.path.abspath, args.reset))
     if args.list_tasks:
         return print(*PROBED_TASKS)
     os.makedirs(args.dest, exist_ok=True)

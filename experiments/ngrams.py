@@ -64,7 +64,7 @@ def record_decisions(records, pairs, origin, text, tokenizer):
         pairs: `pair_files.Pairs`
         origin: dict
         text: path of the text, a sentence on each line
-        tokenizer: `subwords.Subwords`
+        tokenizer: `tokenizer.Tokenizer`
     Raises:
         UsageError: the text has no words, or a model's records are of something else
     """

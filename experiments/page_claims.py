@@ -5,7 +5,7 @@ from scipy import stats
 
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from page_arms import ARM_TITLES, MLMS
-from page_tests import MIN_SEEDS, WITHOUT_TREC, points_with_interval, tested
+from page_tests import MIN_SEEDS, WITHOUT_TREC, compute_tests, points_with_interval
 
 MAIN_CLAIM = "The main claim: fine-tuned, MAE-LM scores higher than the MLM"
 MAIN_CLAIM_WITHOUT_TREC = "The same without the questions of trec and trec_fine"
@@ -30,7 +30,7 @@ def summary(results):
     columns = {}
     for mlm in MLMS:
         rows = [main_claim(results, mlm), claim_without_trec(results, mlm)]
-        rows += claims_of(results, [mlm], "A", CLAIMS)
+        rows += claim_lines(results, [mlm], "A", CLAIMS)
         cells = {}
         for claim, _, seeds, estimate, result in rows:
             cells[claim] = f"{estimate}; seeds: {seeds}; {result}"
@@ -39,9 +39,9 @@ def summary(results):
 
 
 def main_claim(results, mlm):
-    """The row of the main claim, as of `claims_of`."""
+    """The row of the main claim, as of `claim_lines`."""
     difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
-    row = tested(results).set_index(["on", "difference"]).loc["fine-tuned", difference]
+    row = compute_tests(results).set_index(["on", "difference"]).loc["fine-tuned", difference]
     estimate = f"{points_with_interval(row)} points"
     if row.p:
         estimate += f", p {row['p, Holm'] or row.p}"
@@ -51,19 +51,19 @@ def main_claim(results, mlm):
 def claim_without_trec(results, mlm):
     """The row of the main claim without the questions that two tasks share."""
     difference = f"{ARM_TITLES['A']} minus {ARM_TITLES[mlm]}"
-    row = tested(results).set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
+    row = compute_tests(results).set_index(["on", "difference"]).loc[WITHOUT_TREC, difference]
     estimate = f"{points_with_interval(row)} points"
     return [MAIN_CLAIM_WITHOUT_TREC, "", row.seeds, estimate, row.result]
 
 
 def claims(results, mlms, mae, keys):
-    """The table of `claims_of`."""
+    """The table of `claim_lines`."""
     columns = ["claim", "MLM", "seeds", "estimate", "result"]
-    rows = claims_of(results, mlms, mae, keys)
+    rows = claim_lines(results, mlms, mae, keys)
     return frame_to_markdown(pd.DataFrame(rows, columns=columns).set_index("claim"))
 
 
-def claims_of(results, mlms, mae, keys):
+def claim_lines(results, mlms, mae, keys):
     """The rows of the claims with these keys: claim, MLM, seeds, estimate, result.
 
     Estimates have an interval over seeds. The main claim is not among them.

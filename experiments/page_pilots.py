@@ -10,7 +10,7 @@ from maelm_fairseq.evaluation.few_shot import SHOTS
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL, WORD_ORDER_TASKS
 from page_arms import ARM_TITLES
-from page_scores import FEATURE_OF_COLUMN, scores_of
+from page_scores import FEATURE_OF_COLUMN, score_table
 from page_tests import WITHOUT
 from results import PRIMARY_SCORE
 
@@ -50,7 +50,7 @@ def masked(results):
     arms = []
     for pilot in PILOTS:
         arms += [f"{pilot}-masked15", pilot]
-    return scores_of(first, arms)
+    return score_table(first, arms)
 
 
 def instrument(results):

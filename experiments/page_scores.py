@@ -24,15 +24,15 @@ FEATURE_OF_COLUMN = {  # {column: (feature, layer)}
 
 def scores(results):
     """Losses, scores and ranks of the main experiment."""
-    return scores_of(results, MAIN)
+    return score_table(results, MAIN)
 
 
 def old_scores(results):
     """Losses, scores and ranks of the older, smaller encoders."""
-    return scores_of(results, OLD)
+    return score_table(results, OLD)
 
 
-def scores_of(results, arms):
+def score_table(results, arms):
     """The table of losses, scores and ranks of some arms, means over seeds."""
     rows = [score_row(results, arm) for arm in results.recorded(arms)]
     if not rows:
@@ -45,7 +45,7 @@ def scores_of(results, arms):
 
 
 def score_row(results, arm):
-    """The row of an arm in the table of `scores_of`."""
+    """The row of an arm in the table of `score_table`."""
     rows_of_arm = results.final[results.final.arm == arm]
     loss = rows_of_arm[rows_of_arm.metric == "bits"].value
     row = {"seeds": rows_of_arm.seed.nunique(), "arm": ARM_TITLES[arm]}
@@ -106,7 +106,7 @@ def ablations(results):
     rows = rows[rows.arm.isin(["A", *ABLATIONS]) & (rows.seed == 1)]
     bits = rows.set_index("arm").value.rename(f"bits after {last:,} updates")
     losses = frame_to_markdown(bits.rename(ARM_TITLES).to_frame())
-    return f"{losses}\n{scores_of(results, ABLATIONS)}"
+    return f"{losses}\n{score_table(results, ABLATIONS)}"
 
 
 def seconds_of_an_update(results):

@@ -59,7 +59,7 @@ DESCRIBED = {  # not planned, and not tested
 
 def tests(results):
     """The planned tests, and the intervals of those with enough seeds drawn."""
-    all_tests = tested(results)
+    all_tests = compute_tests(results)
     drawn = all_tests[all_tests.p != ""]
     is_order = drawn.on == "word order"
     results.pictures["differences"] = draw_differences(drawn[~is_order], drawn[is_order])
@@ -81,7 +81,7 @@ def without_trec(results):
 
 
 @functools.cache
-def tested(results):
+def compute_tests(results):
     """All planned tests, the first of which is primary, and what is only described.
 
     A DataFrame.

@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from answers import answers_of_encoder, answers_of_word_vectors, word_vectors
+from answers import predict_with_encoder, predict_with_word_vectors, word_vectors
 from few_labels import FewLabels
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import LabelledFolder, baseline_predictions
+from maelm_fairseq.evaluation.bag_of_words import LabelledExamples, baseline_predictions
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import average_predictions
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
@@ -42,9 +42,9 @@ from measure import (
     FEW_SHOT_REPEATS,
     NATURAL,
     RECIPES,
-    call,
-    compact,
+    downcast,
     losses,
+    run_quietly,
 )
 from measurements import Measurement, write_record
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
@@ -121,7 +121,7 @@ OF_DEV = "of dev"
 OVERLAPPING = "overlapping"  # whether the pretraining text has 8 neighbouring words of an example
 
 
-def encoders():
+def encoder_names():
     """The names of all encoders that are trained, first one seed of each variant, then the next."""
     names = []
     for seed in SEEDS:
@@ -165,7 +165,7 @@ def fine_tune(name, folder, task):
     command += ["--labelled", folder / "labelled" / task]
     command += ["--checkpoint", folder / source / "checkpoint_best.pt"]
     command += ["--data", folder / "data", "--save-dir", dest, "--bf16-autocast"]
-    call(sys.executable, *command)
+    run_quietly(sys.executable, *command)
     (checkpoint,) = (dest / task).glob(f"*/seed{seed}/checkpoint_last.pt")
     return checkpoint
 
@@ -178,14 +178,14 @@ def task_answers(name, folder):
     arrays = {}
     for task in NATURAL:
         labelled_folder = folder / "labelled" / task
-        labelled = LabelledFolder(labelled_folder)
+        labelled = LabelledExamples(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
-        encoder = answers_of_encoder(checkpoint, labelled_folder, folder / "data")
+        encoder = predict_with_encoder(checkpoint, labelled_folder, folder / "data")
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
-        arrays[f"{task}/{ENCODER_ALONE}"] = compact(argmax_or_value(encoder), np.float32)
+        arrays[f"{task}/{ENCODER_ALONE}"] = downcast(argmax_or_value(encoder), np.float32)
         votes = average_predictions(encoder, bag_of_words, encoder[dev], bag_of_words[dev])
-        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = compact(argmax_or_value(votes), np.float32)
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = downcast(argmax_or_value(votes), np.float32)
     return arrays
 
 
@@ -194,7 +194,7 @@ def is_of_dev(labelled):
     return np.isin(labelled.scored_indices, labelled.files["dev.tsv"])
 
 
-def evaluated(name, folder, pairs):
+def run_evaluation(name, folder, pairs):
     """Records an encoder's few-shot probes and decisions of minimal pairs; returns the folder."""
     dest = folder / name / "evaluated"
     command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt"]
@@ -204,7 +204,7 @@ def evaluated(name, folder, pairs):
     if has_few_labels(name):
         command += ["--labelled", folder / "labelled", "--tasks", *FEW_SHOT_TASKS]
         command += ["--few-shot-repeats", FEW_SHOT_REPEATS]
-    call(sys.executable, *command)
+    run_quietly(sys.executable, *command)
     return dest
 
 
@@ -228,7 +228,7 @@ def measure_variant(name, folder, pairs):
         if has_few_labels(name):
             measurements += scores_with_few_labels(name, folder)
         if pairs or has_few_labels(name):
-            dest = evaluated(name, folder, pairs)
+            dest = run_evaluation(name, folder, pairs)
             measurements += few_shot_scores(name, dest)
         if pairs:
             arrays[PAIRS_FEATURE] = decisions(ModelRecord(str(dest / f"{name}.npz")), pairs)
@@ -285,10 +285,10 @@ def measure_baselines(folder, pairs):
     That is the answers of a bag of words and of word vectors, and the decisions of n-grams.
     """
     arrays = {}
-    vectors = word_vectors(folder / "data", width(folder))
+    vectors = word_vectors(folder / "data", encoder_width(folder))
     for task in NATURAL:
         for name, values in task_baselines(task, folder, vectors).items():
-            arrays[f"{task}/{name}"] = compact(values, np.float32)
+            arrays[f"{task}/{name}"] = downcast(values, np.float32)
     if pairs:
         arrays.update(pair_baselines(folder, pairs))
     save_arrays(SMALL_RECORDS / f"{BASELINES_RECORD}.npz", arrays)
@@ -296,10 +296,10 @@ def measure_baselines(folder, pairs):
 
 def task_baselines(task, folder, vectors):
     """What is known of a task's examples without an encoder: {name: (n,)}."""
-    labelled = LabelledFolder(folder / "labelled" / task)
+    labelled = LabelledExamples(folder / "labelled" / task)
     baselines = baseline_predictions(labelled)
     arrays = {predictor: argmax_or_value(outputs) for predictor, outputs in baselines.items()}
-    arrays[WORD_VECTORS] = answers_of_word_vectors(labelled, vectors, folder / "data")
+    arrays[WORD_VECTORS] = predict_with_word_vectors(labelled, vectors, folder / "data")
     arrays[TARGETS] = labelled.targets[labelled.scored_indices]
     arrays[OF_DEV] = is_of_dev(labelled)
     texts = [" ".join(labelled.texts[index]) for index in labelled.scored_indices]
@@ -316,7 +316,7 @@ def pair_baselines(folder, pairs):
     dest = folder / "ngrams"
     text = folder / "text" / "train.txt"
     command = ["--text", text, "--data", folder / "data", "--pairs", pairs, "--dest", dest]
-    call(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
+    run_quietly(sys.executable, Path(__file__).with_name("ngrams.py"), *command)
     for model in NGRAM_MODELS:
         record = ModelRecord(str(dest / f"{model}.npz"))
         arrays[f"{PAIRS_FEATURE}/{model}"] = decisions(record, pairs)
@@ -326,7 +326,7 @@ def pair_baselines(folder, pairs):
     return arrays
 
 
-def width(folder):
+def encoder_width(folder):
     """The width of the small recipe's encoder."""
     checkpoint = read_checkpoint(str(folder / "small-1" / "checkpoint_best.pt"))
     return checkpoint["cfg"]["model"]["encoder_embed_dim"]
@@ -348,7 +348,7 @@ def main():
     args = parser.parse_args()
     SMALL_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":
-        return print(*encoders(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
+        return print(*encoder_names(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
     if args.what == BASELINES_RECORD:
         return measure_baselines(args.run, args.pairs)
     if args.name is None:

@@ -16,9 +16,9 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
-from maelm_fairseq.evaluation.minimal_pairs import interval, means_by_name, percent_right
+from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, means_by_name, percent_right
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
-from maelm_fairseq.evaluation.probes import score_of_answers
+from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL
 from ngrams import NGRAM_MODELS
@@ -53,7 +53,7 @@ CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of up
 
 def mean_score(answers, targets):
     """The mean over seeds of the scores of answers (S, n), in percent."""
-    return np.mean([score_of_answers(of_seed, targets) for of_seed in answers])
+    return np.mean([score_predictions(of_seed, targets) for of_seed in answers])
 
 
 class Page:
@@ -288,7 +288,7 @@ class Page:
         known = self.baselines[f"{PAIRS_FEATURE}/{KNOWN}"]
         for title, decided in self.decisions().items():
             mean = decided.mean(axis=0)
-            low, high = interval(mean, groups)
+            low, high = bootstrap_interval(mean, groups)
             rows[title] = {
                 "seeds": str(len(decided)),
                 "all": 100 * mean.mean(),
@@ -308,10 +308,10 @@ class Page:
         return frame_to_markdown(pd.DataFrame(columns).rename_axis("term"))
 
     def tags(self):
-        return tags.table()
+        return tags.score_table()
 
     def tag_trials(self):
-        return tags.trials()
+        return tags.trial_table()
 
     def losses(self):
         """The loss of validation by updates, of each seed."""

@@ -27,7 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.preparation.stable_hash import split_of, stable_number
+from maelm_fairseq.preparation.stable_hash import split_by_hash, stable_number
 from small import VARIANT_TITLES
 
 RECORDS = Path(__file__).with_name("records")
@@ -89,7 +89,7 @@ def write_files(folder, run):
         lines = {"train": [], "dev": [], "test": []}
         parts = {"train": [], "dev": [], "left out": []}
         for text, sentence in sentences.items():
-            split = split_of(text)
+            split = split_by_hash(text)
             lines[split] += lines_of(sentence)
             if split == "train":
                 part = part_of_training(data, text)
@@ -138,7 +138,7 @@ def write_trials(run):
         )
 
 
-def trials():
+def trial_table():
     """The table of SMALL.md of the trials: settings by tasks."""
     records = pd.read_csv(RECORDS / TRIALS_RECORD)
     rows = []
@@ -168,7 +168,7 @@ def write_record(run):
         pd.concat([records[is_encoder], baselines]).to_csv(stream, index=False)
 
 
-def table():
+def score_table():
     """The table of SMALL.md: predictors by files; encoders have means over their runs."""
     records = pd.read_csv(RECORDS / RECORD)
     columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]

@@ -33,7 +33,7 @@ from classifier import (
     predict_outputs,
     train_classifier,
 )
-from maelm_fairseq.base.command_line import Parser, within
+from maelm_fairseq.base.command_line import Parser, number_in_range
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
@@ -219,7 +219,7 @@ def main():
     parser.add_argument(
         "--run", type=Path, default=Path("run"), help="folder of data, labelled files and encoders"
     )
-    parser.add_argument("--seed", type=within(1), default=1, help="of fine-tuning")
+    parser.add_argument("--seed", type=number_in_range(1), default=1, help="of fine-tuning")
     args = parser.parse_args()
     if args.what == "page":
         return remake_page()

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from .analysis.rank_report import plot_ranks, table_of_ranks, write_csv
 from .analysis.token_moments import TAU, analyse, sample_blocks
-from .base.command_line import Parser, check_different_names, within
+from .base.command_line import Parser, check_different_names, number_in_range
 from .base.destinations import check_new
 from .base.files import atomic_folder
 from .base.running import run_main
@@ -51,27 +51,27 @@ def parse_args():
     add("--split", default="valid", help="split of the data (default: valid)")
     add(
         "--tokens",
-        type=within(1),
+        type=number_in_range(1),
         default=1_000_000,
         metavar="N",
         help="tokens of text to measure on, at least (default: %(default)s)",
     )
     add(
         "--tau",
-        type=within(1e-6, 1, float),
+        type=number_in_range(1e-6, 1, float),
         action="extend",
         nargs="+",
         help=f"share of the energy, or several (default: {TAU})",
     )
     add(
         "--mask-prob",
-        type=within(0, 1, float),
+        type=number_in_range(0, 1, float),
         default=0.15,
         help="share of [MASK] in inputs (default: %(default)s)",
     )
     add(
         "--tokens-per-sample",
-        type=within(2),
+        type=number_in_range(2),
         metavar="T",
         help="tokens of a block (default: the positions of the models)",
     )
@@ -84,7 +84,7 @@ def parse_args():
     )
     add(
         "--seed",
-        type=within(0),
+        type=number_in_range(0),
         default=1,
         help="of the draws of blocks and masks (default: %(default)s)",
     )

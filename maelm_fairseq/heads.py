@@ -9,7 +9,7 @@ from torch import nn
 
 from .base.errors import UsageError
 from .fairseq_api import RobertaClassificationHead
-from .state_dicts import HEAD_PREFIX, shapes_of, weights_of
+from .state_dicts import HEAD_PREFIX, select_module, shapes_of
 
 
 def vocabulary_multiple(x):
@@ -116,7 +116,7 @@ def build_heads(weights, cfg):
     heads = {}
     names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEAD_PREFIX))
     for name in names:
-        shapes = shapes_of(weights_of(weights, HEAD_PREFIX + name))
+        shapes = shapes_of(select_module(weights, HEAD_PREFIX + name))
         width = cfg.encoder_embed_dim
         bias_shape = shapes.get("out_proj.bias") or (0,)
         outputs = bias_shape[0]

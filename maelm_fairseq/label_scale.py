@@ -19,7 +19,7 @@ def label_scale(task_state):
     return task_state.get(STANDARDISED) or UNSCALED
 
 
-def unscale_head(head, mean, std):
+def fold_label_scale_into_head(head, mean, std):
     """Folds the mean and standard deviation of the labels into a head, in place, in float32.
 
     Raises UsageError: float32 cannot tell the numbers apart

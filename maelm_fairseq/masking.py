@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from .base.errors import UsageError
 from .base.option_fields import check_ranges, setting
-from .base.subwords import MASK, UNKNOWN
+from .base.tokenizer import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 
 NO_POSITION = -1  # the position of padding

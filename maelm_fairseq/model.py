@@ -17,7 +17,7 @@ from .fairseq_api import BaseFairseqModel, init_bert_params, register_model
 from .heads import HEAD_OF_POOLING, LMHead
 from .layers import Masks, RelativePositionBias, Transformer, TransformerLayer
 from .masking import NO_POSITION
-from .state_dicts import fit_parts
+from .state_dicts import reset_mismatched_parts
 from .vocabulary import FINGERPRINT, MASK, fingerprint
 
 logger = logging.getLogger(__name__)
@@ -233,13 +233,15 @@ class MaeLmModel(BaseFairseqModel):
         self.classification_heads[name] = head.apply(init_bert_params)
 
     def upgrade_state_dict(self, state_dict):
-        """Fits the weights of a checkpoint to this model, in place; see `state_dicts.fit_parts`.
+        """Fits the weights of a checkpoint to this model, in place.
+
+        See `state_dicts.reset_mismatched_parts`.
 
         fairseq calls it before it loads weights; where it averages weights, that is at every
         update. Checkpoints are therefore checked where they are read, not here.
         """
         drop_plain_values(state_dict)
-        fit_parts(state_dict, self.state_dict())
+        reset_mismatched_parts(state_dict, self.state_dict())
 
 
 def needs_no_change(mode, module):

@@ -36,7 +36,7 @@ def parse_args():
     return parser.parse_args()
 
 
-def check_table(path):
+def check_output_path(path):
     """Refuses a table to write that exists or cannot be written, or whose name ends in .gz."""
     check_new_file(path)
     if path.endswith(".gz"):
@@ -144,7 +144,7 @@ def header(prediction, texts_of_a_line):
 
 def main():
     args = parse_args()
-    check_table(args.dest)
+    check_output_path(args.dest)
     check_text_file(args.texts)
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)

@@ -9,7 +9,7 @@ HEAD_PREFIX = "classification_heads."
 ENCODER_PREFIXES = ("embed_tokens.", "encoder.")
 
 
-def weights_of(weights, name):
+def select_module(weights, name):
     """The weights of one module: {name within it: tensor}."""
     prefix = name + "."
     return {
@@ -22,7 +22,7 @@ def has_lm_head(weights):
     return "lm_head.bias" in weights
 
 
-def fit_parts(weights, model_weights):
+def reset_mismatched_parts(weights, model_weights):
     """Adapts a checkpoint's weights, in place, to the parts that a model has.
 
     The parts are the decoder, the language-model head and fine-tuning heads. Those that the model
@@ -35,8 +35,8 @@ def fit_parts(weights, model_weights):
     """
     keys = [key for key in {**model_weights, **weights} if not key.startswith(ENCODER_PREFIXES)]
     for name in dict.fromkeys(map(part_of, keys)):
-        saved_part = weights_of(weights, name)
-        model_part = weights_of(model_weights, name)
+        saved_part = select_module(weights, name)
+        model_part = select_module(model_weights, name)
         if shapes_of(saved_part) == shapes_of(model_part):
             continue
         for key in saved_part:

@@ -6,12 +6,12 @@ import io
 import os
 
 from .base import words
-from .base.byte_pairs import TOKENIZER_JSON
+from .base.byte_level_tokenizer import TOKENIZER_JSON
 from .base.errors import MissingFileError, UsageError
 from .base.opening import as_usage_error, open_to_read
-from .base.sentence_pieces import SENTENCEPIECE
-from .base.subwords import MASK
-from .base.vocabulary_files import read_subwords
+from .base.sentencepiece_tokenizer import SENTENCEPIECE
+from .base.tokenizer import MASK
+from .base.vocabulary_files import read_tokenizer
 from .fairseq_api import Dictionary
 
 FINGERPRINT = "dictionary_fingerprint"  # its name in checkpoints
@@ -46,7 +46,7 @@ def load_dictionary(folder):
 
 
 def read_vocabulary(folder):
-    """A data folder -> dictionary, `subwords.Subwords`.
+    """A data folder -> dictionary, `tokenizer.Tokenizer`.
 
     Raises:
         FileNotFoundError: there is no `dict.txt`, or neither `sentencepiece.model` nor
@@ -64,7 +64,7 @@ def read_vocabulary(folder):
             "if fairseq-preprocess made dict.txt, "
             "pretrain on text that data-prep/prepare.sh prepared"
         )
-    tokenizer = read_subwords(path)
+    tokenizer = read_tokenizer(path)
     if tokenizer.symbols != dictionary.symbols:
         raise UsageError(
             f"{path}: its {len(tokenizer.symbols):,} symbols differ from those of "

@@ -21,22 +21,22 @@ from typing import Dict
 
 import maelm_fairseq.plugin  # noqa: F401  registers the task
 from maelm_fairseq import hub
-from maelm_fairseq.base.command_line import Parser, folder_name, within
+from maelm_fairseq.base.command_line import Parser, folder_name, number_in_range
 from maelm_fairseq.base.destinations import check_new
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write, set_aside
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.markdown import markdown_table
-from maelm_fairseq.base.provenance import check_same, sha256
+from maelm_fairseq.base.provenance import check_same_origin, sha256
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import STOPPED
 from maelm_fairseq.base.utf8 import read_lines
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.checkpoints.building import default_device
 from maelm_fairseq.config import check_positions
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
-from maelm_fairseq.evaluation.minimal_pairs import decide
+from maelm_fairseq.evaluation.minimal_pairs import decide_pairs
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.huggingface.export import export
 from maelm_fairseq.huggingface.import_roberta import (
@@ -90,7 +90,7 @@ def parse():
     )
     valid_options.add_argument(
         "--valid-documents",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="hold out N documents of --train instead, evenly spaced",
     )
@@ -101,10 +101,15 @@ def parse():
         metavar="DIR",
         help="new folder for the model, beside DEST.work",
     )
-    add("--gpus", type=within(0), metavar="N", help="GPUs (default: all); 0 trains on the CPU")
+    add(
+        "--gpus",
+        type=number_in_range(0),
+        metavar="N",
+        help="GPUs (default: all); 0 trains on the CPU",
+    )
     add(
         "--max-update",
-        type=within(1),
+        type=number_in_range(1),
         default=2000,
         metavar="N",
         help="updates of 32 sequences (default: %(default)s)",
@@ -116,7 +121,10 @@ def parse():
         help="words, one a line, that become tokens of their own",
     )
     add(
-        "--extend-positions", type=within(1), metavar="N", help="positions, more than the model has"
+        "--extend-positions",
+        type=number_in_range(1),
+        metavar="N",
+        help="positions, more than the model has",
     )
     add(
         "--pairs",
@@ -154,7 +162,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
         f"halves found, % of {halves:,} lines": share,
     }
     if pairs:
-        preferred = float(decide(model, pairs).mean())
+        preferred = float(decide_pairs(model, pairs).mean())
         found[f"minimal pairs, % of {len(pairs.good):,}"] = 100 * preferred
     save_json({"origin": origin, "found": found}, record)
     return found
@@ -208,7 +216,7 @@ def check_folders(args):
 
     check_no_interpolation(argparse.Namespace(dest=args.dest))
     with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(folder, read_subwords(args.model), 1)
+        write_tokenizer(folder, read_tokenizer(args.model), 1)
 
 
 def positions_of_model(folder):
@@ -249,7 +257,7 @@ def adapt(execute, args, fairseq_args, positions, dest, work):
     origin = origin_of_import(args)
     if record.exists():
         fix = f"choose another --dest, or remove {dest} and {work}"
-        check_same(work, read_json(record, dict, "the record of an import"), origin, fix)
+        check_same_origin(work, read_json(record, dict, "the record of an import"), origin, fix)
     prepare(execute, args, data)
     if not (record.exists() and imported.exists()):
         imported.unlink(missing_ok=True)

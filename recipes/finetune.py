@@ -33,8 +33,8 @@ from maelm_fairseq.runs.finetune_results import (
     Result,
     best_predictor,
     late_rise,
+    print_results,
     read_table,
-    show,
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
@@ -85,7 +85,7 @@ def finetune(runs, candidates):
     if runs.command.task_name in BASELINE_RUNS:
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         results = with_baselines(runs, results, scores, limit)
-    show(results)
+    print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:

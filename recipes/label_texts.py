@@ -20,14 +20,14 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.bag_of_words import (
-    LabelledFolder,
+    LabelledExamples,
     NgramCounts,
     add_options,
     predict_margins,
 )
 from maelm_fairseq.evaluation.crf import (
     ConditionalRandomField,
-    TaggedFolder,
+    TaggedSentences,
     add_column_option,
 )
 from maelm_fairseq.evaluation.ensemble import average_predictions
@@ -37,7 +37,7 @@ from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,
     check_not_tagged,
-    check_table,
+    check_output_path,
     check_text_file,
     chunks_of_file,
     score_text,
@@ -48,7 +48,7 @@ from maelm_fairseq.predict import (
 MIN_PROBABILITY = 1e-30  # keeps its logarithm, which is the vote, finite
 
 
-def outputs_of_encoder(model, texts, classes):
+def predict_class_scores(model, texts, classes):
     """The outputs of a fine-tuned encoder for n texts, tuples of one or two.
 
     Returns: (n, classes), or (n, 1) for values
@@ -63,7 +63,7 @@ def outputs_of_encoder(model, texts, classes):
     return np.log(np.maximum(probabilities, MIN_PROBABILITY))
 
 
-def check_outputs(model, labelled, checkpoint):
+def check_encoder_matches(model, labelled, checkpoint):
     """Refuses an encoder that was fine-tuned on anything other than the labelled files."""
     info = model.info
     if not info.is_of_sentences:
@@ -88,11 +88,11 @@ def describe_predictions(classes, texts):
     return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
 
 
-def label(labelled, texts, model=None):
+def predict_labels(labelled, texts, model=None):
     """The labels, or the values, of n texts: list.
 
     Args:
-        labelled: `bag_of_words.LabelledFolder`
+        labelled: `bag_of_words.LabelledExamples`
         texts: tuples of one text or two
         model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
@@ -105,8 +105,8 @@ def label(labelled, texts, model=None):
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
     if model is not None:
         dev_texts = [labelled.texts[index] for index in dev]
-        encoder_dev_votes = outputs_of_encoder(model, dev_texts, labelled.classes)
-        encoder_votes = outputs_of_encoder(model, texts, labelled.classes)
+        encoder_dev_votes = predict_class_scores(model, dev_texts, labelled.classes)
+        encoder_votes = predict_class_scores(model, texts, labelled.classes)
         votes = average_predictions(encoder_votes, votes, encoder_dev_votes, dev_votes)
     answers = argmax_or_value(votes).tolist()
     if labelled.classes is None:
@@ -115,10 +115,10 @@ def label(labelled, texts, model=None):
 
 
 def table_of_labels(labelled, texts, model=None):
-    """The lines of a table with the labels of texts; arguments as for `label`."""
+    """The lines of a table with the labels of texts; arguments as for `predict_labels`."""
     are_values = labelled.classes is None
     lines = ["\t".join(["score" if are_values else "label", *text_columns(len(texts[0]))])]
-    for predicted, text in zip(label(labelled, texts, model), texts):
+    for predicted, text in zip(predict_labels(labelled, texts, model), texts):
         shown = score_text(predicted) if are_values else predicted
         lines.append("\t".join([shown, *text]))
     return [f"{line}\n" for line in lines]
@@ -147,7 +147,7 @@ def label_with_crf(args):
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
     texts = read_texts(args.texts, columns=1)
-    tagged = TaggedFolder(args.labelled, args.conllu_column)
+    tagged = TaggedSentences(args.labelled, args.conllu_column)
     check_not_tagged(args.texts, [text for (text,) in texts], tagged.labels)
     crf = ConditionalRandomField(tagged.train)
     lines = []
@@ -161,11 +161,11 @@ def label_with_bag_of_words(args):
     """What labels, the number of texts, and the lines of the table with their labels."""
     if args.conllu_column != CONLLU_COLUMNS[0]:
         raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
-    labelled = LabelledFolder(args.labelled, args.regression)
+    labelled = LabelledExamples(args.labelled, args.regression)
     model = None
     if args.checkpoint:
         model = hub.from_pretrained(args.checkpoint, data=args.data)
-        check_outputs(model, labelled, args.checkpoint)
+        check_encoder_matches(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
     texts = read_texts(args.texts, columns=len(labelled.texts[0]))
     predictor = "a bag of words" if model is None else "an encoder and a bag of words together"
@@ -195,7 +195,7 @@ def parse_args():
 
 def main():
     args = parse_args()
-    check_table(args.dest)
+    check_output_path(args.dest)
     check_text_file(args.texts)
     if has_tagged_words(args.labelled):
         predictor, count, lines = label_with_crf(args)

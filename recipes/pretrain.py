@@ -15,7 +15,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from maelm_fairseq.base.command_line import Parser, folder_name, script_and_options, within
+from maelm_fairseq.base.command_line import Parser, folder_name, number_in_range, script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.option_fields import flag
 from maelm_fairseq.base.signals import STOPPED, handle_unless_ignored
@@ -67,21 +67,21 @@ def parse(recipe, argv):
     )
     add(
         "--updates",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="train for N updates instead of the recipe's, "
         "with warm-up, schedule and fading masks in proportion",
     )
     add(
         "--gpus",
-        type=within(0),
+        type=number_in_range(0),
         metavar="N",
         help="GPUs per machine (default: all); 0 trains on the CPU, for experiments, "
         "with a process per machine",
     )
     add(
         "--nodes",
-        type=within(1),
+        type=number_in_range(1),
         default=1,
         metavar="N",
         help="machines (default: 1); run the same command on each, "
@@ -90,7 +90,7 @@ def parse(recipe, argv):
     )
     add(
         "--batch-size",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="sequences per GPU at a time (default: a power of two that fits its memory); "
         "the effective batch stays the same",

@@ -46,7 +46,7 @@ def test_another_folder_is_refused(tmp_path):
 def test_the_page_has_the_table_of_the_record():
     page = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"<!-- addresses -->\n(.*?)<!-- end -->", page, flags=re.S)
-    assert block.strip() == addresses.table("addresses").strip()
+    assert block.strip() == addresses.accuracy_table("addresses").strip()
 
 
 def test_a_record_names_predictors_not_paths(tmp_path, monkeypatch):
@@ -69,5 +69,5 @@ def test_a_record_names_predictors_not_paths(tmp_path, monkeypatch):
     run_main(addresses.main, "record", "--run", tmp_path)
     record = pd.read_csv(tmp_path / "record.csv")
     assert [*record.predictor] == ["pretrained", "bag of words", "scratch"]
-    rows = addresses.table("addresses").splitlines()[2:]
+    rows = addresses.accuracy_table("addresses").splitlines()[2:]
     assert [row.split("|")[2].strip() for row in rows] == ["61.0 ± 2.0", "60.0 ± 2.5", "50.0 ± 3.0"]

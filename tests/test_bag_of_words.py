@@ -76,9 +76,9 @@ def folder(path, dev, test=()):
 
 def test_one_example_has_a_score_without_an_error(tmp_path):
     test = [("x", "good"), ("bad", "bad"), ("y", " ")]
-    labelled = bag_of_words.LabelledFolder(folder(tmp_path, [("good film", "good")], test))
+    labelled = bag_of_words.LabelledExamples(folder(tmp_path, [("good film", "good")], test))
     outputs = bag_of_words.baseline_predictions(labelled)
-    scores = bag_of_words.scores_of_labelled(labelled, outputs)
+    scores = bag_of_words.score_files(labelled, outputs)
     of_dev, _, of_test, _ = sorted(scores, key=lambda score: (score.file, score.predictor))
     assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
     assert np.isnan(of_dev.error)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from conftest import documents, script, text_of
-from maelm_fairseq.base.subwords import MASK
-from maelm_fairseq.finetuning.squad import span_of
+from maelm_fairseq.base.tokenizer import MASK
+from maelm_fairseq.finetuning.squad import find_span
 from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary, read_vocabulary
@@ -110,5 +110,5 @@ def test_the_bytes_of_a_character_stand_for_it_together(tokenizer):
     covered = [text[begin:end] for begin, end in zip(pieces.begins, pieces.ends)]
     assert "".join(covered) == "kan\u6f22\u5b57losh"
     assert covered.count("") >= 4
-    (first, last) = span_of(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
+    (first, last) = find_span(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", text, ()), pieces)
     assert text[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"

@@ -40,9 +40,9 @@ def test_features_are_those_of_a_word_and_of_two_words_on_either_side():
 
 
 def test_it_uses_the_words_around_where_the_most_frequent_tag_cannot(files):
-    tagged = crf.TaggedFolder(files)
+    tagged = crf.TaggedSentences(files)
     scores = {}
-    for score in crf.scores_of_tags(tagged, crf.baseline_tags(tagged)):
+    for score in crf.score_tagged_files(tagged, crf.baseline_tags(tagged)):
         scores[score.predictor, score.file, score.metric] = score
     metrics = ["f1", "precision", "recall", "accuracy"]
     assert [metric for predictor, file, metric in scores if file == "dev.txt"] == metrics * 2
@@ -68,7 +68,7 @@ def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path
     run_main(crf.main, "--labelled", files, "--dest", tmp_path / "scores.json")
     assert "CRF, f1 on dev.txt: 100.00 ± 0.00" in capsys.readouterr().out
     written = json.loads((tmp_path / "scores.json").read_text())
-    tagged = crf.TaggedFolder(files)
+    tagged = crf.TaggedSentences(files)
     targets = [sentence.tags for sentence in tagged.files["dev.txt"]]
     predicted = [[tagged.labels[i] for i in tags] for tags in written["outputs"]["dev.txt"]]
     expected = compute_tag_scores(tagged.metrics, targets, predicted)
@@ -86,7 +86,7 @@ def test_a_tag_that_training_does_not_have(files, split, expected):
     if expected:
         assert expected in error_of(crf.main, "--labelled", files)
     else:
-        tagged = crf.TaggedFolder(files)
+        tagged = crf.TaggedSentences(files)
         assert tagged.files["test.txt"][-1].tags == ["B-NEW"]
         assert tagged.labels == ["B-X", "O"]
 
@@ -95,7 +95,7 @@ def test_a_test_file_without_tags_is_not_scored(files):
     sentences = read_tagged(files / "test.txt")
     text = "\n\n".join("\n".join(sentence.words) for sentence in sentences)
     (files / "test.txt").write_text(text)
-    assert [*crf.TaggedFolder(files).files] == ["dev.txt"]
+    assert [*crf.TaggedSentences(files).files] == ["dev.txt"]
 
 
 def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
@@ -127,7 +127,7 @@ def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
 def test_a_line_of_other_white_space_is_blank(files):
     with open(files / "train.txt", "a", encoding="utf-8") as stream:
         stream.write("\u3000\nmr O\nhill B-X\n\u00a0\n")
-    assert crf.TaggedFolder(files).train[-1].words == ["mr", "hill"]
+    assert crf.TaggedSentences(files).train[-1].words == ["mr", "hill"]
 
 
 @pytest.mark.parametrize("labels, expected", [

@@ -24,7 +24,7 @@ import prepare
 from conftest import binarize, documents, error_of, error_of_script, refuses, script
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.utf8 import read_lines
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.data.blocks import TokenBlocks
 from maelm_fairseq.preparation import binarized
 from maelm_fairseq.preparation.encode import Shard
@@ -405,4 +405,4 @@ def test_options_that_contradict_each_other(text, tmp_path, options, message):
 @pytest.mark.parametrize("piece", ["a" + NEXT_LINE + "b", "<pad>", "<mask>"])
 def test_models_that_fairseq_would_misread(tmp_path, piece):
     folder = vocabulary(tmp_path / "data", user_defined_symbols=[piece])
-    refuses(re.escape(f"piece {piece!r} is a duplicate"), read_subwords, folder)
+    refuses(re.escape(f"piece {piece!r} is a duplicate"), read_tokenizer, folder)

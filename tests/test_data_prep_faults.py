@@ -114,7 +114,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(corpus, tmp_path):
 def test_a_failed_encoding_is_one_error_and_leaves_nothing(corpus, tmp_path, monkeypatch):
     model = str(corpus["dest"] / "sentencepiece.model")
     files = list(map(str, corpus["valid"]))
-    before = dict(raw_text.file_identity(files[0]), bytes=1)
+    before = dict(raw_text.file_fingerprint(files[0]), bytes=1)
     with pytest.raises(UsageError, match="valid.txt changed while it was being read"):
         encode.encode(files, [before], {0: str(tmp_path)}, "train", model, workers=1)
     monkeypatch.setattr(encode, "start_worker", lambda model: os.kill(os.getpid(), signal.SIGKILL))

@@ -249,7 +249,7 @@ def test_probes_select_by_leaving_one_out_inside_the_training_folds(classes, mon
     x = x.astype(np.float64)
     strengths = [1.0, 100.0]
     monkeypatch.setattr(probes, "RIDGE_STRENGTHS", strengths)
-    probed = probes.probe(x, task)
+    probed = probes.probe_all_layers(x, task)
     answers, layers, losses = naive_probe(x, task, strengths)
     assert probed["layers"].tolist() == layers
     assert set(layers) == {1}

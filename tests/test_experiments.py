@@ -183,7 +183,7 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     assert (timed.arm, timed.metric) == ("D", "seconds")
     assert 0 < timed.value < 60
 
-    measure.reset(str(trained), str(tmp_path / "reset.pt"))
+    measure.reinitialize_layers(str(trained), str(tmp_path / "reset.pt"))
     check_reset(trained, tmp_path / "reset.pt")
 
 
@@ -250,13 +250,13 @@ def test_intervals_within_the_margin_are_equivalent():
 
 
 def test_equivalence_is_reported_only_where_the_instrument_tells_layers_apart():
-    tested = page_tests.tested(Results(EXPERIMENTS / "records"))
+    tested = page_tests.compute_tests(Results(EXPERIMENTS / "records"))
     reported = tested[tested[page_tests.EQUIVALENT] != ""]
     assert set(reported.on) == {"fine-tuned", "word order"}
 
 
 def test_the_interval_of_equivalence_is_narrower_than_that_of_the_difference():
-    primary = page_tests.tested(Results(EXPERIMENTS / "records")).iloc[0]
+    primary = page_tests.compute_tests(Results(EXPERIMENTS / "records")).iloc[0]
     low, high = map(float, re.search(r"\((.+) to (.+)\)", primary[page_tests.EQUIVALENT]).groups())
     assert primary["from"] < low
     assert high < primary.to

@@ -129,7 +129,7 @@ def test_texts_keep_their_splits():
         "review": "dev",
         "caf\u00e9": "train",
     }
-    assert {text: fetch_labelled.split_of(text) for text in splits} == splits
+    assert {text: fetch_labelled.split_by_hash(text) for text in splits} == splits
     splits = {
         "text": "test",
         "sentence": "valid",

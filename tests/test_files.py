@@ -17,12 +17,12 @@ import label_texts
 import movie_reviews
 from conftest import error_of, refuses
 from maelm_fairseq import effective_rank, predict
-from maelm_fairseq.base.destinations import check_folder, check_new, check_new_file
+from maelm_fairseq.base.destinations import check_new, check_new_file, check_output_folder
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_folder, atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
 from maelm_fairseq.base.provenance import sha256
-from maelm_fairseq.base.typed_values import typed
+from maelm_fairseq.base.typed_values import as_type
 from maelm_fairseq.config import MaeLmConfig
 from maelm_fairseq.evaluation import bag_of_words, crf
 from maelm_fairseq.huggingface import export, import_roberta
@@ -124,20 +124,22 @@ def unwritable(tmp_path):
 def test_what_cannot_be_written_is_refused_before_work(tmp_path, unwritable):
     before = sorted(tmp_path.iterdir())
     for reason, path in unwritable.items():
-        for check in [check_new, check_new_file, check_folder]:
+        for check in [check_new, check_new_file, check_output_folder]:
             refuses(f"{path}: cannot be written .*{reason}.; choose another --dest", check, path)
     (tmp_path / "nowhere").mkdir()
     for path in [tmp_path / "a" / "b" / ("x" * 250), tmp_path / ("x" * 250) / "a"]:
         refuses(f"{path}: cannot be written .*File name too long", check_new, path)
     refuses("file: exists already", check_new, tmp_path / "file")
     refuses("file: exists already", check_new_file, tmp_path / "file")
-    refuses("file: found a file, expected a folder", check_folder, tmp_path / "file")
+    refuses("file: found a file, expected a folder", check_output_folder, tmp_path / "file")
     missing = tmp_path / "missing" / "new"
     refuses(f"its folder {tmp_path}/missing does not exist; make it", check_new_file, missing)
     check_new(missing)
-    check_folder(missing)
-    check_folder(tmp_path, ["file", "new"])
-    refuses("found a folder called nowhere, expected a file", check_folder, tmp_path, ["nowhere"])
+    check_output_folder(missing)
+    check_output_folder(tmp_path, ["file", "new"])
+    refuses(
+        "found a folder called nowhere, expected a file", check_output_folder, tmp_path, ["nowhere"]
+    )
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "nowhere"])
 
 
@@ -276,4 +278,4 @@ def test_json(tmp_path):
     (MaeLmConfig, {"classification_pooling": "last"}, "found 'last', expected one of first, mean"),
 ])  # fmt: skip
 def test_values_of_another_type(kind, value, message):
-    refuses("^file: .*" + message, typed, kind, value, "file")
+    refuses("^file: .*" + message, as_type, kind, value, "file")

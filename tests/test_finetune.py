@@ -548,7 +548,7 @@ def test_the_table_of_results(tmp_path, capsys):
         "a", "dev.tsv", "pearson", values, 1.5, start="x\ty", settings="s"
     )
     bag_of_words = finetune_results.Result("a", "dev.tsv", "pearson", [55.0], 1.25, "bag of words")
-    finetune_results.show([first, bag_of_words])
+    finetune_results.print_results([first, bag_of_words])
     for _ in range(2):  # no row is repeated
         finetune_results.write_table(tmp_path, [first])
     printed = capsys.readouterr().out
@@ -567,9 +567,9 @@ def test_the_table_of_results(tmp_path, capsys):
     assert fields[10:] == ["1.00 nan", "\\x85", "s"]
     # Runs are ranked by the metric that is asked for, or else by the first.
     scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
-    assert finetune_results.ranked(scores, "loss") == [2, 1, 0]
+    assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]
     scores = [dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)]
-    assert finetune_results.ranked(scores, "f1") == [1, 0]
+    assert finetune_results.rank_runs(scores, "f1") == [1, 0]
 
 
 @pytest.mark.parametrize("options, message", [

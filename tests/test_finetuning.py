@@ -16,7 +16,7 @@ from conftest import PLUGIN, error_of, refuses, run_main, succeed
 from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub, metrics
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
@@ -143,12 +143,12 @@ def test_errors_of_labelling_name_the_file(pretrained, tmp_path):
 
 
 def check_mean_of_votes(files, model):
-    """`label_texts.label` gives the texts of the dev file the labels with the highest mean."""
-    examples = bag_of_words.LabelledFolder(files)
+    """`predict_labels` gives the texts of the dev file the labels with the highest mean."""
+    examples = bag_of_words.LabelledExamples(files)
     examples.files = {"dev.tsv": examples.files["dev.tsv"]}
     dev = [examples.texts[number] for number in examples.files["dev.tsv"]]
-    together = label_texts.label(examples, dev, model)
-    ours = label_texts.outputs_of_encoder(model, dev, examples.classes)
+    together = label_texts.predict_labels(examples, dev, model)
+    ours = label_texts.predict_class_scores(model, dev, examples.classes)
     theirs = bag_of_words.baseline_predictions(examples)["bag of words"][: len(dev)]
     for votes in (ours, theirs):
         votes -= votes.mean(1, keepdims=True)
@@ -486,7 +486,7 @@ def test_a_question_may_contain_what_special_tokens_are_called(questions, tmp_pa
     """To `encode` of byte-level BPE, `</s>` is a token, which would end the question."""
     theirs, _, _ = byte_level_roberta(tmp_path / "bytes", [" kan lo"])
     task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
-    task.tokenizer = read_subwords(theirs)
+    task.tokenizer = read_tokenizer(theirs)
     asked = question("a", "kan </s> lo ?", ("kan", 0))
     write_squad(tmp_path / "dev.json", [("kan lo", [asked])])
     task.load_dataset("valid")

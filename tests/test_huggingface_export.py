@@ -26,7 +26,7 @@ from huggingface_cases import (
     read,
     write_checkpoint,
 )
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.huggingface import export as program
 from maelm_fairseq.huggingface.config_json import MODELING_FILE
@@ -64,7 +64,7 @@ def test_what_is_written(case, pipeline, prepared, tmp_path):
         assert config["mask_token_id"] == len(load_dictionary(prepared)) - 1
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    assert check_tokenizer(tokenizer, read_subwords(prepared), recorded_lines(prepared)) > 200
+    assert check_tokenizer(tokenizer, read_tokenizer(prepared), recorded_lines(prepared)) > 200
     assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == P
     check_card(case, pipeline, (folder / "README.md").read_text(encoding="utf-8"))
 

@@ -15,9 +15,9 @@ import sentencepiece
 
 from conftest import refuses
 from maelm_fairseq.base.errors import InstallationError, UsageError
-from maelm_fairseq.base.subwords import MASK
 from maelm_fairseq.base.text_input import tokens_of
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.tokenizer import MASK
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.huggingface import tokenizer as huggingface
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from vocabularies import SYMBOLS, text, vocabulary
@@ -36,7 +36,8 @@ def vocabularies(tmp_path_factory):
         "bytes": dict(byte_fallback=True, vocab_size=420),
     }
     return {
-        name: read_subwords(vocabulary(folder / name, **options)) for name, options in kinds.items()
+        name: read_tokenizer(vocabulary(folder / name, **options))
+        for name, options in kinds.items()
     }
 
 
@@ -156,10 +157,10 @@ def test_unigram_models_may_differ_in_one_text_of_a_hundred(vocabularies, tmp_pa
 
 @pytest.mark.parametrize("options", [dict(name="identity"), dict(user_defined_symbols="losh")])
 def test_models_that_the_file_cannot_hold_are_refused(tmp_path, options):
-    subwords = read_subwords(vocabulary(tmp_path / "data", **options))
+    tokenizer = read_tokenizer(vocabulary(tmp_path / "data", **options))
     fault = "sentencepiece.model: .*does not normalise.*data-prep/prepare.sh"
     with pytest.raises(UsageError, match=fault):
-        huggingface.write_tokenizer(tmp_path, subwords, 512)
+        huggingface.write_tokenizer(tmp_path, tokenizer, 512)
 
 
 def test_sentencepiece_needs_protobuf(monkeypatch):

@@ -27,7 +27,7 @@ from huggingface_cases import (
 )
 from maelm_fairseq import hub
 from maelm_fairseq.base import text_input
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.finetuning.sentence_files import SCHEMAS
 from maelm_fairseq.huggingface.edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
 from maelm_fairseq.huggingface.export import export
@@ -140,7 +140,7 @@ def texts(prepared, folder, tmp_path_factory):
         vocabulary(parent / name, **options)
         exported = parent / f"{name}-exported"
         exported.mkdir()
-        write_tokenizer(exported, read_subwords(parent / name), 512)
+        write_tokenizer(exported, read_tokenizer(parent / name), 512)
         tokens[str(exported)] = tokens_of(parent / name, singles, pairs)
     tokens.update(byte_level(folder, parent))
     (folder / "tokens.json").write_text(json.dumps(tokens))
@@ -149,9 +149,9 @@ def texts(prepared, folder, tmp_path_factory):
 
 def tokens_of(data, singles, pairs):
     """What a tokenizer must give: list of (text, second text or None, tokens)."""
-    subwords = read_subwords(data)
+    tokenizer = read_tokenizer(data)
     inputs = [(single, None) for single in singles] + pairs
-    return [(one, other, text_input.tokens_of(subwords, one, other)) for one, other in inputs]
+    return [(one, other, text_input.tokens_of(tokenizer, one, other)) for one, other in inputs]
 
 
 def byte_level(folder, parent):
@@ -219,8 +219,8 @@ def vocabularies(tmp_path_factory):
         "fallback": vocabulary(parent / "fallback", byte_fallback=True, vocab_size=420),
     }
     for folder in folders.values():
-        subwords = read_subwords(folder)
-        (folder / "dict.txt").write_text(subwords.dict_text(), encoding="utf-8")
+        tokenizer = read_tokenizer(folder)
+        (folder / "dict.txt").write_text(tokenizer.dict_text(), encoding="utf-8")
     return {BYTES: data, **folders}
 
 

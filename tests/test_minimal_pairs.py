@@ -9,7 +9,7 @@ import pytest
 
 from conftest import refuses
 from maelm_fairseq import hub
-from maelm_fairseq.evaluation.minimal_pairs import decide, interval, percent_right
+from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, decide_pairs, percent_right
 from maelm_fairseq.evaluation.pair_files import Pairs, read_pairs
 
 
@@ -100,10 +100,10 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
     for bad, size in [("\u200b", 0), ("kan " * 40, 40)]:
         pairs = Pairs("blimp", "", origins, ["kan", "lo"], ["lo", bad], groups)
         fault = f"x/blimp.tsv: line 7: .* has {size} tokens, expected 1 to 30; change it"
-        refuses(fault, decide, model, pairs)
+        refuses(fault, decide_pairs, model, pairs)
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))
-    refuses("blimp: the model's bits are NaN or infinite", decide, model, pairs)
+    refuses("blimp: the model's bits are NaN or infinite", decide_pairs, model, pairs)
 
 
 def test_terms_have_shares_of_their_own_followed_by_their_paradigms():
@@ -123,20 +123,20 @@ def test_intervals_are_over_paradigms():
     right = np.arange(30) < 18
     decisions = np.repeat(right, 50).astype(float)
     names = np.repeat(np.arange(30), 50)
-    low, high = interval(decisions, np.array([f"term/{name}" for name in names]))
+    low, high = bootstrap_interval(decisions, np.array([f"term/{name}" for name in names]))
     error = 100 * np.sqrt(0.6 * 0.4 / 30)
     assert low == pytest.approx(60 - 1.96 * error, abs=2)
     assert high == pytest.approx(60 + 1.96 * error, abs=2)
     plain = np.array([f"group {name}" for name in names])
-    assert interval(decisions, plain) == pytest.approx((60, 60))
+    assert bootstrap_interval(decisions, plain) == pytest.approx((60, 60))
 
 
 def test_paradigms_count_by_their_pairs_in_intervals():
     """Of two paradigms, the large one is wrong; one draw in four has the small one alone."""
     decisions = np.array([1.0] * 10 + [0.0] * 90)
     groups = np.array(["term/small"] * 10 + ["term/large"] * 90)
-    assert interval(decisions, groups) == (0, 100)
+    assert bootstrap_interval(decisions, groups) == (0, 100)
     # Within a single paradigm, the interval is over pairs.
-    low, high = interval(decisions, np.full(100, "term/only"))
+    low, high = bootstrap_interval(decisions, np.full(100, "term/only"))
     assert 0 < low < 10
     assert 10 < high < 20

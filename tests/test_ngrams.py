@@ -10,7 +10,7 @@ import pytest
 import ngrams
 from conftest import error_of, run_main
 from kneser_ney import DEFAULT_DISCOUNTS, KneserNey, discounts
-from maelm_fairseq.base.subwords import BOS, EOS, UNKNOWN
+from maelm_fairseq.base.tokenizer import BOS, EOS, UNKNOWN
 from maelm_fairseq.evaluation.model_record import (
     GROUPS_KEY,
     PAIRS_FEATURE,

@@ -36,7 +36,7 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    variants = {small.variant_and_seed(name)[0] for name in small.encoders()}
+    variants = {small.variant_and_seed(name)[0] for name in small.encoder_names()}
     assert variants == {*small.OPTIONS_OF_VARIANT}
     assert {*small.VARIANT_TITLES} == {*small.OPTIONS_OF_VARIANT, small.UNTRAINED}
     refuses("large-1: expected VARIANT-SEED with one of small,", small.variant_and_seed, "large-1")

@@ -105,9 +105,9 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
         folder / "results.tsv", sep="\t", index=False
     )
     run_main(tags.main, "record", "--run", tmp_path)
-    trials = [cells_of(line) for line in tags.trials().splitlines()[2:]]
+    trials = [cells_of(line) for line in tags.trial_table().splitlines()[2:]]
     assert trials == [["batch32-epochs5", "40.00", ""], ["batch32-epochs5 --lr 1", "40.00", ""]]
-    assert [cells_of(line) for line in tags.table().splitlines()[2:]] == [
+    assert [cells_of(line) for line in tags.score_table().splitlines()[2:]] == [
         [small.VARIANT_TITLES["small"], "2", *["55.00"] * 4],
         [small.VARIANT_TITLES["untrained"], "1", *["30.00"] * 4],
         ["CRF", "", *["70.00"] * 4],
@@ -121,5 +121,5 @@ def cells_of(line):
 
 def test_the_page_has_the_tables_of_the_records():
     page = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
-    assert f"<!-- tags -->\n{tags.table()}<!-- end -->" in page
-    assert f"<!-- tag_trials -->\n{tags.trials()}<!-- end -->" in page
+    assert f"<!-- tags -->\n{tags.score_table()}<!-- end -->" in page
+    assert f"<!-- tag_trials -->\n{tags.trial_table()}<!-- end -->" in page

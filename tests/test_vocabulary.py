@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import documents, refuses, text_of
-from maelm_fairseq.base.subwords import MASK
+from maelm_fairseq.base.tokenizer import MASK
 from maelm_fairseq.preparation.encode import encode_text
 from maelm_fairseq.vocabulary import (
     dictionary_word_starts,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tokenizers
 
-from maelm_fairseq.base.subwords import MASK, SPECIAL
-from maelm_fairseq.base.vocabulary_files import read_subwords
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.base.words import (
     begins_without_space,
     byte_letters,
@@ -37,7 +37,7 @@ def pieces(tmp_path_factory):
     for script in [CHINESE, THAI, HEBREW]:
         lines += ["".join(rng.choices(script, k=8)) for _ in range(30)]
     folder = tmp_path_factory.mktemp("words") / "data"
-    return read_subwords(vocabulary(folder, lines=lines, vocab_size=200, character_coverage=1.0))
+    return read_tokenizer(vocabulary(folder, lines=lines, vocab_size=200, character_coverage=1.0))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def byte_pieces(tmp_path_factory):
     trained.add_special_tokens([MASK])
     folder = tmp_path_factory.mktemp("bytes")
     trained.save(str(folder / "tokenizer.json"))
-    return read_subwords(folder)
+    return read_tokenizer(folder)
 
 
 WITH_SPACES = ["", "  kan\tlosh, (mi) don't ", "caf\u00e9 na\u00efve"]

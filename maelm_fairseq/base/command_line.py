@@ -76,7 +76,7 @@ def shorten_argparse_errors():
     argparse.ArgumentParser.error = Parser.error
 
 
-def within(minimum, maximum=2**31 - 1, number_type=int):
+def number_in_range(minimum, maximum=2**31 - 1, number_type=int):
     """The type of an option that is a number in a range."""
 
     def value(text):

@@ -26,7 +26,7 @@ def check_new_file(path):
     check_new(path)
 
 
-def check_folder(path, names=(), option="--dest"):
+def check_output_folder(path, names=(), option="--dest"):
     """Refuses, before any work is done, a folder that cannot be written; it may be missing.
 
     Args:

@@ -7,7 +7,7 @@ import re
 
 from .errors import MissingFileError, UsageError
 from .files import atomic_write
-from .typed_values import typed
+from .typed_values import as_type
 from .utf8 import read_text, unpaired_surrogate_position
 
 
@@ -22,7 +22,7 @@ def read_json(path, value_type, expected, fix="remove it and run again"):
 
     Args:
         path: of the file
-        value_type: of its value, as for `typed`
+        value_type: of its value, as for `as_type`
         expected: what the file should be, for the error message, such as
             "the scores of this run"
         fix: what to do about a damaged file, for the error message
@@ -44,7 +44,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text, value_type, where):
-    """A text in JSON as a value of a type, as for `typed`; no object may have a key twice.
+    """A text in JSON as a value of a type, as for `as_type`; no object may have a key twice.
 
     Args:
         text: the JSON
@@ -66,7 +66,7 @@ def parse_json(text, value_type, where):
             raise UsageError(
                 f"{where}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
             )
-    return typed(value_type, value, where)
+    return as_type(value_type, value, where)
 
 
 def object_without_duplicates(pairs):

@@ -24,7 +24,7 @@ def check_unchanged(was):
             )
 
 
-def check_same(path, was, now, fix):
+def check_same_origin(path, was, now, fix):
     """Refuses work that was made with other options or from other inputs.
 
     Args:

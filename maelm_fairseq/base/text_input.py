@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from .errors import UsageError
-from .subwords import join_and_cut
+from .tokenizer import join_and_cut
 from .utf8 import unpaired_surrogate_position
 
 

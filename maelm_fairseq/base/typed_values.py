@@ -12,7 +12,7 @@ type_hints = functools.cache(functools.partial(typing.get_type_hints, include_ex
 TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 
 
-def typed(expected_type, value, where):
+def as_type(expected_type, value, where):
     """A value read from a file as a value of a type, or an error that says where it is another.
 
     Args:
@@ -27,17 +27,17 @@ def typed(expected_type, value, where):
     arguments = typing.get_args(expected_type)
     if origin is typing.Annotated:
         number_type, allowed = arguments
-        number = typed(number_type, value, where)
+        number = as_type(number_type, value, where)
         allowed.check(number, f"{where}: found")
         return number
     if origin is typing.Union:
-        return None if value is None else typed(arguments[0], value, where)
+        return None if value is None else as_type(arguments[0], value, where)
     if origin in (list, tuple) and isinstance(value, (list, tuple)):
         return origin(typed_items(origin, arguments, value, where))
     if origin is dict and isinstance(value, dict):
         name_type, item_type = arguments
         return {
-            typed(name_type, name, f"{where}: name"): typed(item_type, item, f"{where}: {name}")
+            as_type(name_type, name, f"{where}: name"): as_type(item_type, item, f"{where}: {name}")
             for name, item in value.items()
         }
     if dataclasses.is_dataclass(expected_type) and isinstance(value, dict):
@@ -67,7 +67,7 @@ def typed_items(origin, arguments, items, where):
         raise UsageError(f"{where}: found a list of {len(items)}, {expected}")
     pairs = enumerate(zip(item_types, items), 1)
     return [
-        typed(item_type, item, f"{where}: item {number}") for number, (item_type, item) in pairs
+        as_type(item_type, item, f"{where}: item {number}") for number, (item_type, item) in pairs
     ]
 
 
@@ -80,7 +80,7 @@ def typed_fields(expected_type, value, where):
         if is_required and field.name not in value:
             raise UsageError(f"{where}: found no {field.name}")
     names = [field.name for field in fields if field.name in value]
-    values = {name: typed(hints[name], value[name], f"{where}: {name}") for name in names}
+    values = {name: as_type(hints[name], value[name], f"{where}: {name}") for name in names}
     return expected_type(**values)
 
 

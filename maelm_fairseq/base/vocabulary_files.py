@@ -2,21 +2,21 @@
 
 import os
 
-from .byte_pairs import PUBLISHED_SENTENCEPIECE, TOKENIZER_JSON, BytePair
+from .byte_level_tokenizer import PUBLISHED_SENTENCEPIECE, TOKENIZER_JSON, ByteLevelTokenizer
 from .errors import MissingFileError, UsageError
-from .sentence_pieces import SENTENCEPIECE, SentencePiece
+from .sentencepiece_tokenizer import SENTENCEPIECE, SentencePieceTokenizer
 
 # The names under which vocabularies are published, best first.
 VOCABULARY_FILES = [PUBLISHED_SENTENCEPIECE, SENTENCEPIECE, "spiece.model", TOKENIZER_JSON]
 
 
-def read_subwords(path, added=()):
+def read_tokenizer(path, added=()):
     """The vocabulary in a file, or in a folder under one of `VOCABULARY_FILES`.
 
     Args:
         path: of a SentencePiece model, of a tokenizer.json, or of a folder
         added: words for new tokens, of a tokenizer.json only
-    Returns: `sentence_pieces.SentencePiece` or `byte_pairs.BytePair`
+    Returns: `SentencePieceTokenizer` or `ByteLevelTokenizer`
     Raises:
         FileNotFoundError: there is none
         UsageError: it cannot be used
@@ -40,12 +40,12 @@ def read_subwords(path, added=()):
             "example with `hf download NAME --local-dir DIR`"
         )
     if path.endswith(".json"):
-        return BytePair(path, added)
+        return ByteLevelTokenizer(path, added)
     if added:
         raise UsageError(
             f"{path}: words can be added to a {TOKENIZER_JSON}, not to a SentencePiece model"
         )
-    return SentencePiece(path)
+    return SentencePieceTokenizer(path)
 
 
 def advice_on_other_vocabularies(folder):

@@ -84,7 +84,7 @@ def word_spans(tokenizer, text):
     """Where the words of a text are: list of (first character, the one after the last).
 
     Args:
-        tokenizer: `subwords.Subwords`, whose pieces are the words of scripts without spaces
+        tokenizer: `tokenizer.Tokenizer`, whose pieces are the words of scripts without spaces
         text: a string
     """
     spans = []

@@ -7,7 +7,7 @@ import torch
 
 from ..base.checkpoint_names import best_checkpoint, last_checkpoint
 from ..base.errors import MissingFileError, UsageError
-from ..base.typed_values import typed
+from ..base.typed_values import as_type
 from ..config import MaeLmConfig, check_model_options
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_plain_values
@@ -71,17 +71,19 @@ def upgraded_checkpoint(state, path):
     Raises UsageError: it is not a checkpoint of MAE-LM
     """
     try:
-        cfg = typed(dict, typed(dict, state, path).get("cfg"), f"{path}: cfg")
-        options = typed(dict, cfg.get("model"), f"{path}: cfg: model")
-        typed(dict, cfg.get("task"), f"{path}: cfg: task")
-        weights = typed(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
-        typed(Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history")
+        cfg = as_type(dict, as_type(dict, state, path).get("cfg"), f"{path}: cfg")
+        options = as_type(dict, cfg.get("model"), f"{path}: cfg: model")
+        as_type(dict, cfg.get("task"), f"{path}: cfg: task")
+        weights = as_type(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
+        as_type(
+            Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history"
+        )
     except UsageError as error:
         raise UsageError(f"{path}: {NOT_A_CHECKPOINT} ({error})") from None
     task_state = task_state_of(state, weights)
     if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {NOT_A_CHECKPOINT}")
-    labels = typed(TaskState, task_state, f"{path}: task_state").labels or []
+    labels = as_type(TaskState, task_state, f"{path}: task_state").labels or []
     if len(set(labels)) < len(labels):
         raise UsageError(
             f"{path}: found a label twice among {', '.join(labels)[:200]}; use another checkpoint"

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..base.typed_values import typed
+from ..base.typed_values import as_type
 from ..label_scale import UNSCALED
 from ..state_dicts import has_lm_head
 from .building import updates_of
@@ -83,16 +83,16 @@ def info_of_checkpoint(state, path):
     """
     where = os.fspath(path)
     saved_options = options_of_run(state["cfg"], f"{where}: cfg")
-    options = typed(RunOptions, given_options(RunOptions, saved_options), f"{where}: cfg")
-    task = typed(TaskState, state["task_state"], f"{where}: task_state")
+    options = as_type(RunOptions, given_options(RunOptions, saved_options), f"{where}: cfg")
+    task = as_type(TaskState, state["task_state"], f"{where}: task_state")
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
     pretraining.update(given_options(PretrainingOptions, saved_options))
-    extra_state = typed(dict, state.get("extra_state") or {}, f"{where}: extra_state")
+    extra_state = as_type(dict, state.get("extra_state") or {}, f"{where}: extra_state")
     imported_from = None
     if "imported_from" in state:
-        imported_from = typed(str, state["imported_from"], f"{where}: imported_from")
-    dev_scores = typed(
+        imported_from = as_type(str, state["imported_from"], f"{where}: imported_from")
+    dev_scores = as_type(
         Optional[Dict[str, float]],
         (task.scores or {}).get("valid"),
         f"{where}: task_state: scores: valid",
@@ -103,7 +103,7 @@ def info_of_checkpoint(state, path):
         is_of_sentences=task.form is not None,
         label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
-        pretraining=typed(PretrainingOptions, pretraining, f"{where}: cfg"),
+        pretraining=as_type(PretrainingOptions, pretraining, f"{where}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
         saved_options=saved_options,
@@ -124,7 +124,7 @@ def options_of_run(cfg, where):
     """
     options = {}
     for section in CONFIGURATION_SECTIONS:
-        options.update(typed(dict, cfg.get(section) or {}, f"{where}: {section}"))
+        options.update(as_type(dict, cfg.get(section) or {}, f"{where}: {section}"))
     return options
 
 

@@ -6,7 +6,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.option_fields import flag
-from ..base.typed_values import typed
+from ..base.typed_values import as_type
 from ..config import MaeLmConfig
 from ..state_dicts import has_lm_head, shapes_of
 from ..vocabulary import FINGERPRINT, fingerprint
@@ -32,7 +32,7 @@ def model_configuration(weights, options, path):
     Returns: `config.MaeLmConfig`
     Raises UsageError: an option has a value of another type
     """
-    cfg = typed(MaeLmConfig, options, f"{path}: model")
+    cfg = as_type(MaeLmConfig, options, f"{path}: model")
 
     def size(key, dimension=0):
         if key not in weights or weights[key].dim() <= dimension:

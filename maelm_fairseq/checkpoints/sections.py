@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from omegaconf import DictConfig
 
 from ..base.errors import UsageError
-from ..base.typed_values import typed
+from ..base.typed_values import as_type
 from ..fairseq_api import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import upgraded_checkpoint
@@ -102,6 +102,6 @@ def our_options(part, section, path):
     names = [field.name for field in fields(config_class)]
     options = {option: section[option] for option in names if option in section}
     if not registry.get(name).__module__.startswith("fairseq."):
-        checked = asdict(typed(config_class, options, f"{path}: {part}"))
+        checked = asdict(as_type(config_class, options, f"{path}: {part}"))
         options = {option: checked[option] for option in options}
     return {**options, "_name": name}

@@ -26,7 +26,7 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
-from ..finetuning.labels import classes_of_training, labels_text, target_of
+from ..finetuning.labels import classes_of_training, label_to_target, labels_text
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
 from .baseline_scores import (
@@ -144,13 +144,13 @@ def predict_with_bag(counts, targets, train_indices, test_indices):
     return train_best(x[train_indices], targets[train_indices]).predict(x[test_indices])
 
 
-def most_frequent(targets, train_indices, test_indices):
+def predict_most_frequent(targets, train_indices, test_indices):
     """The class of most training examples, predicted for others: (n,); see `predict_margins`."""
     classes, counts = np.unique(targets[train_indices], return_counts=True)
     return np.full(len(test_indices), classes[counts.argmax()])
 
 
-class LabelledFolder:
+class LabelledExamples:
     """The labelled sentences of a folder.
 
     Those of the training file come first, then those of each file that is scored.
@@ -186,7 +186,7 @@ class LabelledFolder:
             print(f"{table}{labels_text(labels, self.classes, split)}")
             for example in examples:
                 self.texts.append(example.texts)
-                targets.append(target_of(example, self.classes, table.path, split))
+                targets.append(label_to_target(example, self.classes, table.path, split))
             indices = np.arange(start, len(targets))
             if split == "train":
                 self.train_indices = indices
@@ -201,19 +201,19 @@ class LabelledFolder:
 
 
 def baseline_predictions(labelled):
-    """What each predictor predicts for all examples of a `LabelledFolder` after those of training.
+    """What each predictor predicts for all of `LabelledExamples` after those of training.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
     targets_and_indices = labelled.targets, labelled.train_indices, labelled.scored_indices
     predictions = {BAG_OF_WORDS: predict_margins(NgramCounts(labelled.texts), *targets_and_indices)}
     if labelled.classes is not None:
-        frequent = most_frequent(*targets_and_indices)
+        frequent = predict_most_frequent(*targets_and_indices)
         predictions[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))
     return predictions
 
 
-def scores_of_labelled(labelled, predictions) -> List[Score]:
+def score_files(labelled, predictions) -> List[Score]:
     """The scores of `baseline_predictions`, or of others like them, on every file with labels."""
     scores = []
     for name, indices in labelled.files.items():
@@ -230,7 +230,7 @@ def scores_of_labelled(labelled, predictions) -> List[Score]:
 
 
 def add_options(parser):
-    """Adds the options that say what a bag of words is trained on; see `LabelledFolder`."""
+    """Adds the options that say what a bag of words is trained on; see `LabelledExamples`."""
     parser.add_argument(
         "--labelled",
         required=True,
@@ -250,9 +250,9 @@ def main():
     args = parser.parse_args()
     if args.dest:
         check_new_file(args.dest)
-    labelled = LabelledFolder(args.labelled, args.regression)
+    labelled = LabelledExamples(args.labelled, args.regression)
     predictions = baseline_predictions(labelled)
-    scores = scores_of_labelled(labelled, predictions)
+    scores = score_files(labelled, predictions)
     show_scores(scores)
     if args.dest:
         kept = {}

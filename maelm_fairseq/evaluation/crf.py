@@ -142,7 +142,7 @@ class MostFrequentTags:
         return [self.tags.get(word, self.default) for word in words]
 
 
-class TaggedFolder:
+class TaggedSentences:
     """The tagged sentences of a folder.
 
     Attributes:
@@ -163,7 +163,7 @@ class TaggedFolder:
 
 
 def baseline_tags(tagged):
-    """What each predictor predicts for the scored files of a `TaggedFolder`.
+    """What each predictor predicts for the scored files of a `TaggedSentences`.
 
     Returns: {predictor: {name of a file: the tags of each sentence}}
     """
@@ -178,7 +178,7 @@ def baseline_tags(tagged):
     return predictions
 
 
-def scores_of_tags(tagged, predictions) -> List[Score]:
+def score_tagged_files(tagged, predictions) -> List[Score]:
     """The scores of `baseline_tags` on every file with tags."""
     scores = []
     for file, sentences in tagged.files.items():
@@ -220,9 +220,9 @@ def main():
     args = parser.parse_args()
     if args.dest:
         check_new_file(args.dest)
-    tagged = TaggedFolder(args.labelled, args.conllu_column)
+    tagged = TaggedSentences(args.labelled, args.conllu_column)
     predictions = baseline_tags(tagged)
-    scores = scores_of_tags(tagged, predictions)
+    scores = score_tagged_files(tagged, predictions)
     show_scores(scores)
     if args.dest:
         outputs = {}

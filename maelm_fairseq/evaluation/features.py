@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from .. import hub
 from ..base import provenance
-from ..base.subwords import join_and_cut
+from ..base.tokenizer import join_and_cut
 from ..checkpoints.building import default_device, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..checkpoints.compatibility import check_vocabulary

@@ -5,7 +5,7 @@ They are repeated with different training examples, which are the same for every
 
 import numpy as np
 
-from .probes import fit, score_of_answers
+from .probes import fit_ridge_probe, score_predictions
 
 SHOTS = [8, 32, 128]  # examples per class; for values, from each half
 REPEATS = 50
@@ -69,7 +69,7 @@ def score_few_shot(task, repeats, predict):
             chosen = training_examples(task, shots, repeat)
             # The other sentence of a pair is left out, too.
             rest = np.flatnonzero(~np.isin(task.ids, task.ids[chosen]))
-            scores[row, repeat] = score_of_answers(predict(chosen, rest), task.targets[rest])
+            scores[row, repeat] = score_predictions(predict(chosen, rest), task.targets[rest])
     return scores
 
 
@@ -80,7 +80,7 @@ def score_few_shot_probes(layers, task, repeats):
     """
 
     def predict(chosen, rest):
-        probed = [fit(x[chosen], task.targets[chosen]) for x in layers]
+        probed = [fit_ridge_probe(x[chosen], task.targets[chosen]) for x in layers]
         best = min(range(len(layers)), key=lambda layer: probed[layer][1])
         predict_with_probe, _ = probed[best]
         return predict_with_probe(layers[best][rest])

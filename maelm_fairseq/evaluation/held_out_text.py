@@ -22,7 +22,7 @@ def bits_per_token(model, lines, positions):
     chosen = []
     count = 0
     for line in lines:
-        line = cut(model, line, min(LINE_TOKENS, positions - 2))
+        line = truncate_line(model, line, min(LINE_TOKENS, positions - 2))
         tokens = len(model.encode(line)) - 2
         if chosen and count + tokens > SCORED_TOKENS:
             break
@@ -37,7 +37,7 @@ def bits_per_token(model, lines, positions):
     return bits / tokens, tokens
 
 
-def cut(model, line, max_tokens):
+def truncate_line(model, line, max_tokens):
     """The beginning of a line, at most `max_tokens` tokens of it."""
     _, offsets = model.tokenizer.spans(line)
     if len(offsets) <= max_tokens:

@@ -12,7 +12,7 @@ from ..base.errors import UsageError
 BOOTSTRAP_DRAWS = 1000
 
 
-def decide(model, pairs):
+def decide_pairs(model, pairs):
     """How each pair is decided by the bits of its sentences: `decide_by_bits`, float64 (N,).
 
     Args:
@@ -67,11 +67,11 @@ def means_by_name(decisions, names):
 
 
 def is_over_paradigms(groups):
-    """Whether the `interval` is over paradigms, as it is if there are two or more."""
+    """Whether the `bootstrap_interval` is over paradigms, as it is if there are two or more."""
     return are_paradigms(groups) and len(np.unique(groups)) > 1
 
 
-def interval(decisions, groups):
+def bootstrap_interval(decisions, groups):
     """The 95% interval of the share of right decisions, in percent, by a bootstrap.
 
     The pairs of a paradigm have one template, and say something about other sentences only as a

@@ -24,7 +24,7 @@ from ..base.files import atomic_write
 from ..base.opening import as_usage_error, open_to_read
 from .few_shot import SHOTS
 from .minimal_pairs import percent_right
-from .probes import score_of_answers
+from .probes import score_predictions
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
 CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # layers of the table, besides their numbers
@@ -66,7 +66,7 @@ class ModelRecord:
             was, now: {name of an input: what identifies it}
         """
         fix = "give the model another name in --names, choose another --dest, or remove the file"
-        provenance.check_same(self.path, was, now, fix)
+        provenance.check_same_origin(self.path, was, now, fix)
 
     def origin(self, task, name):
         """What a recorded measurement was made from, a dict; None if there is none."""
@@ -140,7 +140,7 @@ class ModelRecord:
             if len(array) > 1:
                 layers = [*range(len(array)), *layers]
             for layer in layers:
-                yield name, layer, score_of_answers(self.answers(task, name, layer), targets)
+                yield name, layer, score_predictions(self.answers(task, name, layer), targets)
 
 
 def record_files(folder):

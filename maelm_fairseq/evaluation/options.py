@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 
-from ..base.command_line import Parser, check_different_names, within
+from ..base.command_line import Parser, check_different_names, number_in_range
 from ..base.errors import MissingFileError, UsageError
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
@@ -99,7 +99,7 @@ def add_options(add):
     )
     add(
         "--few-shot-repeats",
-        type=within(0),
+        type=number_in_range(0),
         default=REPEATS,
         metavar="N",
         help="repetitions of the few-shot probes, with other training examples "

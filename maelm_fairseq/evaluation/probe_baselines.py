@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from .bag_of_words import BAG_STRENGTHS, NgramCounts, most_frequent, predict_with_bag
+from .bag_of_words import BAG_STRENGTHS, NgramCounts, predict_most_frequent, predict_with_bag
 from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .model_record import TEXT_FEATURE
@@ -19,11 +19,11 @@ from .probes import predict_by_folds
 BASELINES = [BAG_OF_WORDS, MOST_FREQUENT]
 
 
-def predict_most_frequent(task):
+def most_frequent_by_folds(task):
     """The most frequent class of the training folds; for values 0, which is their mean: (N,)."""
     if task.labels is None:
         return np.zeros(len(task.targets), np.float32)
-    return predict_by_folds(task, partial(most_frequent, task.targets))
+    return predict_by_folds(task, partial(predict_most_frequent, task.targets))
 
 
 def record_baselines(records, task, repeats):
@@ -41,12 +41,12 @@ def record_baselines(records, task, repeats):
     bag = records[BAG_OF_WORDS]
     frequent = records[MOST_FREQUENT]
     if frequent.origin(task.name, TEXT_FEATURE) != origin:
-        arrays = {**shared, TEXT_FEATURE: predict_most_frequent(task)[None]}
+        arrays = {**shared, TEXT_FEATURE: most_frequent_by_folds(task)[None]}
         frequent.write(task.name, TEXT_FEATURE, origin, arrays)
-    of_bag = {**origin, "strengths": str(BAG_STRENGTHS)}
-    origins = {TEXT_FEATURE: of_bag}
+    bag_origin = {**origin, "strengths": str(BAG_STRENGTHS)}
+    origins = {TEXT_FEATURE: bag_origin}
     if repeats and has_few_shot(task):
-        origins["few_shot"] = {**of_bag, "repeats": f"{SHOTS} {repeats}"}
+        origins["few_shot"] = {**bag_origin, "repeats": f"{SHOTS} {repeats}"}
     missing = [name for name in origins if bag.origin(task.name, name) != origins[name]]
     if not missing:
         return

@@ -62,14 +62,14 @@ class ProbeTask:
         return digest.hexdigest()
 
 
-def normalized(texts):
+def normalize_texts(texts):
     """The texts of an example as one, without differences in case and spaces."""
     return "\t".join(" ".join(text.casefold().split()) for text in texts)
 
 
 def hash_of_texts(texts):
     """A hash of the texts of an example, the same on every machine: 64 bits."""
-    digest = hashlib.sha256(normalized(texts).encode("utf-8")).digest()
+    digest = hashlib.sha256(normalize_texts(texts).encode("utf-8")).digest()
     return int.from_bytes(digest[:8], "little")
 
 
@@ -107,7 +107,7 @@ def read_probe_task(folder, regression=False):
     if tables[0].schema.is_regression:
         targets = np.array([float(label) for _, label, _ in examples])
     else:
-        labels = classes_of(examples, folder)
+        labels = large_classes(examples, folder)
         examples = [example for example in examples if example[1] in labels]
         targets = np.array([labels.index(label) for _, label, _ in examples], np.int64)
     rows = 0
@@ -161,11 +161,11 @@ def unique_examples(tables):
                 continue
             group = (example.group,) if example.group else example.texts
             row = (example.texts, example.label, group)
-            different.setdefault(normalized(example.texts), row)
+            different.setdefault(normalize_texts(example.texts), row)
     return list(different.values())
 
 
-def classes_of(examples, folder):
+def large_classes(examples, folder):
     """The names of the classes that are large enough, in order; a group counts as one example."""
     of_groups = {(label, group) for _, label, group in examples}
     names, counts = np.unique([label for label, _ in of_groups], return_counts=True)

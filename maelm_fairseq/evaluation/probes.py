@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 RIDGE_STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
-def score_of_answers(answers, targets):
+def score_predictions(answers, targets):
     """The accuracy in percent where targets are integers, else 100 times Pearson's correlation.
 
     The correlation of constants counts as 0.
@@ -26,7 +26,7 @@ def score_of_answers(answers, targets):
     return 100 * float(np.corrcoef(answers, targets)[0, 1])
 
 
-def fit(x, targets):
+def fit_ridge_probe(x, targets):
     """Trains a probe on features (n, C) and targets (n,).
 
     Its regularisation has the strength with the lowest leave-one-out error.
@@ -63,14 +63,14 @@ def probe_layer(x, task):
     losses = []
 
     def predict(rows, rest):
-        predict_with_probe, loss = fit(x[rows], task.targets[rows])
+        predict_with_probe, loss = fit_ridge_probe(x[rows], task.targets[rows])
         losses.append(loss)
         return predict_with_probe(x[rest])
 
     return predict_by_folds(task, predict), np.array(losses)
 
 
-def probe(layers, task):
+def probe_all_layers(layers, task):
     """Probes each layer of features (L + 1, N, C), on a `probe_tasks.ProbeTask`.
 
     Returns:

@@ -25,7 +25,7 @@ import sys
 import numpy as np
 from tqdm import tqdm
 
-from ..base.destinations import check_folder
+from ..base.destinations import check_output_folder
 from ..base.errors import UsageError
 from ..base.files import check_absent
 from ..base.locks import one_at_a_time
@@ -37,12 +37,12 @@ from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
-from .minimal_pairs import decide
+from .minimal_pairs import decide_pairs
 from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, record_files
 from .options import parse
 from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
-from .probes import RIDGE_STRENGTHS, probe, score_of_answers
+from .probes import RIDGE_STRENGTHS, probe_all_layers, score_predictions
 from .tables import FIRST_LINES, record_file, write_tables
 
 
@@ -87,9 +87,9 @@ def record_probes(records, encoder, task, repeats, side_by_side):
             arrays = {name: score_few_shot_probes(features["mean"], task, repeats)}
         elif name == "side_by_side":
             side_by_side_layers = np.concatenate(features["mean"][1:], axis=-1)
-            arrays = {name: probe(side_by_side_layers[None], task)["answers"]}
+            arrays = {name: probe_all_layers(side_by_side_layers[None], task)["answers"]}
         else:
-            probed = probe(features[name], task)
+            probed = probe_all_layers(features[name], task)
             arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
         shared = {"targets": task.targets, "folds": task.folds}
         records.write(task.name, name, origins[name], {**shared, **arrays})
@@ -128,7 +128,10 @@ def evaluate(args, fetch):
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
         if not records[name].has_checked(pairs.name, PAIRS_FEATURE, origin):
-            arrays = {PAIRS_FEATURE: decide(models[name].model, pairs), GROUPS_KEY: pairs.groups}
+            arrays = {
+                PAIRS_FEATURE: decide_pairs(models[name].model, pairs),
+                GROUPS_KEY: pairs.groups,
+            }
             records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(baselines.values()))
 
@@ -153,7 +156,7 @@ def check_not_trained_on(models, args):
 
 def score_in_words(record, task, feature):
     """The score of a recorded predictor, with the names of predictor, task and metric."""
-    value = score_of_answers(record.answers(task.name, feature), task.targets)
+    value = score_predictions(record.answers(task.name, feature), task.targets)
     return f"{record.model}, {task.name}: {task.metric} {value:.2f}"
 
 
@@ -168,7 +171,7 @@ def check_dest(dest):
 
     Files of the names of this program must be those of an evaluation.
     """
-    check_folder(dest, FIRST_LINES)
+    check_output_folder(dest, FIRST_LINES)
     records = record_files(dest)
     for path in records:
         ModelRecord(path).table()

@@ -8,9 +8,9 @@ from scipy import stats
 
 from ..base.errors import UsageError
 from ..base.markdown import markdown_table
-from .minimal_pairs import BOOTSTRAP_DRAWS, interval, is_over_paradigms, percent_right
+from .minimal_pairs import BOOTSTRAP_DRAWS, bootstrap_interval, is_over_paradigms, percent_right
 from .model_record import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
-from .probes import score_of_answers
+from .probes import score_predictions
 
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 
@@ -144,7 +144,7 @@ class Report:
         rows = {}
         for model, (decisions, groups) in self.decisions(name).items():
             share, _ = percent_right(decisions, groups)
-            low, high = interval(decisions, groups)
+            low, high = bootstrap_interval(decisions, groups)
             rows[model] = {"right": share, "from": low, "to": high, "pairs": len(groups)}
         return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -234,7 +234,7 @@ def bootstrap_error(first, second, task, feature, layer):
     differences = []
     for _ in range(BOOTSTRAP_DRAWS):
         rows = rng.integers(len(targets), size=len(targets))
-        first_score = score_of_answers(first_answers[rows], targets[rows])
-        second_score = score_of_answers(second_answers[rows], targets[rows])
+        first_score = score_predictions(first_answers[rows], targets[rows])
+        second_score = score_predictions(second_answers[rows], targets[rows])
         differences.append(first_score - second_score)
     return np.std(differences)

@@ -53,7 +53,7 @@ def index_of_label(label, classes, path, line):
     )
 
 
-def target_of(example, classes, path, split):
+def label_to_target(example, classes, path, split):
     """What an example's label stands for: a value, or the index of a class; 0 without a label.
 
     Args:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..base.errors import UsageError
 from ..base.option_fields import setting
-from ..base.subwords import join_and_cut
+from ..base.tokenizer import join_and_cut
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..label_scale import STANDARDISED, label_scale
 from ..metrics import argmax_or_value, compute_scores, report_of_classes
@@ -18,7 +18,7 @@ from .finetuning_dataset import FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_files import is_test_split
-from .labels import classes_of_training, labels_text, target_of
+from .labels import classes_of_training, label_to_target, labels_text
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,8 @@ class SentencesTask(FineTuningTask):
             split=split,
             sequences=[tokens for tokens, _ in joined],
             targets=[
-                [target_of(example, self.state.labels, path, split)] for example in table.examples
+                [label_to_target(example, self.state.labels, path, split)]
+                for example in table.examples
             ],
             summary=summary,
             metrics=table.schema.metrics_of(self.state.labels or []) if labels else [],

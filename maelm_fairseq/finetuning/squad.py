@@ -28,7 +28,7 @@ from .windows import (
 )
 
 
-def span_of(answer, question, pieces):
+def find_span(answer, question, pieces):
     """The first and the last piece of an answer: the fewest that cover it.
 
     None if the answer is not at its place, or in no piece.
@@ -44,7 +44,7 @@ def span_of(answer, question, pieces):
     return first, last
 
 
-def target_of(span, window):
+def target_in_window(span, window):
     """The first and the last token of an answer in a window; 0 twice, which is `<s>`, without one.
 
     Args:
@@ -68,7 +68,7 @@ def left_out_text(left_out, split):
     )
 
 
-def metrics_of(questions, split):
+def choose_metrics(questions, split):
     """The names of the scores of a split; none for a test file without answers."""
     kinds = {bool(question.answers) for question in questions}
     if is_test_split(split) and kinds == {False}:
@@ -140,7 +140,7 @@ class SquadTask(FineTuningTask):
                 contexts[question.context] = pieces_of(self.tokenizer, question.context)
             context = contexts[question.context]
             question_tokens, _ = self.tokenizer.spans(question.text)
-            spans = [span_of(answer, question, context) for answer in question.answers]
+            spans = [find_span(answer, question, context) for answer in question.answers]
             span = next(filter(None, spans), None)
             if question.answers and span is None:
                 left_out.append(question.id)
@@ -148,12 +148,12 @@ class SquadTask(FineTuningTask):
                     continue
             cut += len(question_tokens) > sizes.max_question
             for window in sizes.windows(question_tokens, context.tokens):
-                targets.append(target_of(span, window))
+                targets.append(target_in_window(span, window))
                 windows.append(window)
                 owners.append(index)
         if not windows:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
-        metrics = metrics_of(questions, split)
+        metrics = choose_metrics(questions, split)
         summary = f"{path}: {len(questions):,} questions, {len(windows):,} windows"
         summary += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
         if is_test_split(split):

@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.typed_values import short_repr, typed
+from ..base.typed_values import as_type, short_repr
 
 SQUAD_FILES = {
     "train": ["train.json", "train-v1.1.json", "train-v2.0.json"],
@@ -68,7 +68,7 @@ def read_questions(path, is_test=False) -> List[Question]:
     for paragraph in paragraphs:
         for qa in paragraph.qas:
             where = f"{path}: question {short_repr(qa.get('id'))}"
-            entry = typed(Entry, qa, where)
+            entry = as_type(Entry, qa, where)
             if entry.answers is None:
                 if not is_test:
                     raise UsageError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.option_fields import setting
-from ..base.subwords import word_sequences
+from ..base.tokenizer import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from ..metrics import compute_tag_scores, flatten, metrics_of_tags, report_of_tags

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ..base.errors import UsageError
-from ..base.subwords import EOS, join_and_cut
+from ..base.tokenizer import EOS, join_and_cut
 
 MAX_ANSWER_TOKENS = 30
 MAX_WINDOW_TOKENS = 384  # as for BERT; fewer if the model has fewer positions

@@ -36,7 +36,7 @@ from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head
 from ..hub import MaeLm
-from ..label_scale import UNSCALED, unscale_head
+from ..label_scale import UNSCALED, fold_label_scale_into_head
 from ..vocabulary import read_vocabulary
 from . import weights
 from .card import model_card
@@ -96,13 +96,13 @@ def export(checkpoint, data, dest, format="auto", description=None):
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
     info = info_of_checkpoint(state, checkpoint)
-    dictionary, subwords = read_vocabulary(data)
+    dictionary, tokenizer = read_vocabulary(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
     head_name, head = head_of(model, checkpoint)
     if info.label_scale != UNSCALED:
-        unscale_head(head, *info.label_scale)
+        fold_label_scale_into_head(head, *info.label_scale)
         info = replace(info, label_scale=UNSCALED)
     family = weights.OWN_CLASSES if format == "code" else weights.choose_family(model, head)
     kind = kind_of_export(model, family, head, info)
@@ -114,13 +114,13 @@ def export(checkpoint, data, dest, format="auto", description=None):
         write_model(folder, config, tensors, family)
         if kind.gives_features:
             write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
-        tokenizer = write_tokenizer(folder, subwords, model.max_positions(), kind.reads_words)
-        check_tokenizer(tokenizer, subwords, recorded_lines(data), kind.reads_words)
+        hf_tokenizer = write_tokenizer(folder, tokenizer, model.max_positions(), kind.reads_words)
+        check_tokenizer(hf_tokenizer, tokenizer, recorded_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8")
         if was_there:
             check_same(dest, folder)
-        hub_model = MaeLm(model, dictionary, subwords, data, info)
+        hub_model = MaeLm(model, dictionary, tokenizer, data, info)
         comparison = compare_with_transformers(folder, config, hub_model, data, kind)
     left_out = sorted({name.partition(".")[0] for name in remaining | unused})
     return Exported(config["architectures"][0], left_out, comparison, was_there)

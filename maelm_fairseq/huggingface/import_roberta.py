@@ -22,7 +22,7 @@ from dataclasses import asdict, fields
 import torch
 
 from .. import PLUGIN_FOLDER
-from ..base.command_line import Parser, within
+from ..base.command_line import Parser, number_in_range
 from ..base.destinations import check_new
 from ..base.errors import UsageError
 from ..base.option_fields import flag
@@ -58,13 +58,13 @@ def parse_args():
     add("--share-decoder-layers", action="store_true", help=help_texts["share_decoder_layers"])
     add(
         "--extend-positions",
-        type=within(1, 10**6),
+        type=number_in_range(1, 10**6),
         metavar="N",
         help="how many positions to have, more than the model has: those of the model repeat",
     )
     add(
         "--seed",
-        type=within(0),
+        type=number_in_range(0),
         default=1,
         metavar="N",
         help="seed of the new weights (default: %(default)s)",

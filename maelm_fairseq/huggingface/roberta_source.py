@@ -8,12 +8,12 @@ from typing import Any, Dict
 
 import torch
 
-from ..base.byte_pairs import TOKENIZER_JSON
+from ..base.byte_level_tokenizer import TOKENIZER_JSON
 from ..base.errors import MissingFileError, UsageError
 from ..base.json_files import read_json
 from ..base.opening import as_usage_error
-from ..base.typed_values import short_repr, typed
-from ..base.vocabulary_files import read_subwords
+from ..base.typed_values import as_type, short_repr
+from ..base.vocabulary_files import read_tokenizer
 from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_file
 from .export_kinds import ENCODER, MASKED_LM
@@ -92,8 +92,8 @@ def read_source(folder):
     check_options(path, config, sizes, "its weights")
     options = {name: cfg[name] for name in SIZE_NAMES}
     for native_name, (name, default) in OPTIONS_OF_TRANSFORMERS.items():
-        options[native_name] = typed(type(default), config.get(name, default), f"{path}: {name}")
-    tokenizer = read_subwords(folder)
+        options[native_name] = as_type(type(default), config.get(name, default), f"{path}: {name}")
+    tokenizer = read_tokenizer(folder)
     refuse_added_tokens(folder, tokenizer)
     if len(weights["embed_tokens.weight"]) > len(tokenizer.symbols):  # their number is rounded up
         dropped.append("rows of the embedding without a token")
@@ -248,7 +248,7 @@ def read_weights(folder):
             return safetensors.torch.load_file(path)
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
-        return typed(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)
+        return as_type(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)
     raise MissingFileError(
         f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json"
     )

@@ -25,11 +25,11 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from ..base.byte_pairs import BytePair
+from ..base.byte_level_tokenizer import ByteLevelTokenizer
 from ..base.errors import InstallationError, UsageError, install
 from ..base.json_files import save_json
-from ..base.subwords import BOS, EOS, MASK, SPECIAL, UNKNOWN
 from ..base.text_input import tokens_of
+from ..base.tokenizer import BOS, EOS, MASK, SPECIAL, UNKNOWN
 from ..base.words import WORD_START
 from ..preparation.manifest import read_split_summary
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
@@ -52,8 +52,8 @@ MAX_LINES = 1000  # to check
 MAX_TIES = 0.01  # share of texts, for a Unigram model
 
 
-def write_tokenizer(folder, subwords, max_length, for_words=False):
-    """Writes `tokenizer.json` and `tokenizer_config.json` for `subwords.Subwords`.
+def write_tokenizer(folder, tokenizer, max_length, for_words=False):
+    """Writes `tokenizer.json` and `tokenizer_config.json` for `tokenizer.Tokenizer`.
 
     The folder must exist. A text has up to `max_length` tokens, with `<s>` and `</s>`. With
     `for_words`, a byte-level BPE puts a space before each text, so that it gives words, one by one,
@@ -62,13 +62,13 @@ def write_tokenizer(folder, subwords, max_length, for_words=False):
     Returns: tokenizers.Tokenizer, read back from what was written
     Raises UsageError: the vocabulary cannot be written as `tokenizer.json`
     """
-    if isinstance(subwords, BytePair):
-        text = subwords.contents(for_words).decode()
+    if isinstance(tokenizer, ByteLevelTokenizer):
+        text = tokenizer.contents(for_words).decode()
     else:
-        text = build_tokenizer(subwords).to_str(pretty=True)
+        text = build_tokenizer(tokenizer).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")
-    tokenizer = tokenizers.Tokenizer.from_str(text)
-    mask = tokenizer.get_added_tokens_decoder()[tokenizer.token_to_id(MASK)]
+    hf_tokenizer = tokenizers.Tokenizer.from_str(text)
+    mask = hf_tokenizer.get_added_tokens_decoder()[hf_tokenizer.token_to_id(MASK)]
     flags = ["content", "lstrip", "rstrip", "normalized", "single_word", "special"]
     flags_of_mask = {flag: getattr(mask, flag) for flag in flags}
     symbols = dict(bos="<s>", cls="<s>", eos="</s>", sep="</s>", unk="<unk>", pad="<pad>")
@@ -81,10 +81,10 @@ def write_tokenizer(folder, subwords, max_length, for_words=False):
         "mask_token": {"__type": "AddedToken", **flags_of_mask},
     }
     save_json(settings, os.path.join(folder, "tokenizer_config.json"))
-    return tokenizer
+    return hf_tokenizer
 
 
-def build_tokenizer(subwords):
+def build_tokenizer(tokenizer):
     """A tokenizer of the `tokenizers` library with the tokens of a SentencePiece model.
 
     See `write_tokenizer`.
@@ -92,31 +92,31 @@ def build_tokenizer(subwords):
     Raises UsageError: the SentencePiece model has a setting or a kind of piece that is not
         supported
     """
-    processor = subwords.processor
+    processor = tokenizer.processor
     model_type, charsmap = read_settings(processor)
     numbers = range(3, len(processor))  # after <unk>, <s> and </s>
     has_bytes = any(map(processor.is_byte, numbers))
-    tokenizer = tokenizers.Tokenizer(build_model(subwords, model_type, numbers, has_bytes))
-    tokenizer.normalizer = build_normalizer(charsmap)
-    tokenizer.pre_tokenizer = split_into_words()
+    hf_tokenizer = tokenizers.Tokenizer(build_model(tokenizer, model_type, numbers, has_bytes))
+    hf_tokenizer.normalizer = build_normalizer(charsmap)
+    hf_tokenizer.pre_tokenizer = split_into_words()
     decoder = decoders.Metaspace(replacement=WORD_START, prepend_scheme="first")
     if has_bytes:
         decoder = decoders.Sequence([decoders.ByteFallback(), decoder])
-    tokenizer.decoder = decoder
-    tokenizer.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
-    tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
-    tokenizer.post_processor = processors.TemplateProcessing(
+    hf_tokenizer.decoder = decoder
+    hf_tokenizer.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
+    hf_tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
+    hf_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
         special_tokens=[("<s>", BOS), ("</s>", EOS)],
     )
-    return tokenizer
+    return hf_tokenizer
 
 
-def build_model(subwords, model_type, numbers, has_bytes):
+def build_model(tokenizer, model_type, numbers, has_bytes):
     """The model with the pieces of a SentencePiece model, of which `numbers` are not special."""
-    processor = subwords.processor
-    vocabulary = subwords.symbols[:-1]  # without <mask>
+    processor = tokenizer.processor
+    vocabulary = tokenizer.symbols[:-1]  # without <mask>
     if model_type == BPE:
         ids = {symbol: i for i, symbol in enumerate(vocabulary)}
         scores = {}
@@ -206,31 +206,31 @@ def recorded_lines(data, splits=("train", "valid")):
     return lines[:MAX_LINES]
 
 
-def check_tokenizer(tokenizer, subwords, lines, for_words=False):
+def check_tokenizer(hf_tokenizer, tokenizer, lines, for_words=False):
     """Compares the tokens of a tokenizer on lines of text and on edge cases.
 
-    They must be those of `subwords`, in sequences as for `hub.encode`: of texts, pairs, and lists
+    They must be those of `tokenizer`, in sequences as for `hub.encode`: of texts, pairs, and lists
     of words. With `for_words` as for `write_tokenizer`, a byte-level BPE is compared only on lists
     of words, and without it, only on texts and pairs.
 
     Returns: the number of texts, pairs and lists compared, known exceptions included
     Raises UsageError: a text gives other tokens; for a Unigram model, more than one of a hundred
     """
-    compared = encoded_by_both(tokenizer, subwords, lines, for_words)
+    compared = encoded_by_both(hf_tokenizer, tokenizer, lines, for_words)
     differing = []
     for text, ids, expected in compared:
         if ids != expected and not is_known_difference(text):
             differing.append(text)
     message = (
         f"{len(differing):,} of {len(compared):,} texts get other tokens than from "
-        f"{subwords.file_name}"
+        f"{tokenizer.file_name}"
     )
-    is_unigram = isinstance(tokenizer.model, models.Unigram)
+    is_unigram = isinstance(hf_tokenizer.model, models.Unigram)
     may_be_ties = is_unigram and len(differing) <= MAX_TIES * len(compared)
     if differing and not may_be_ties:
         raise UsageError(
             f"tokenizer.json: {message}; the first: {differing[0][:400]!r}; use the dict.txt and "
-            f"{subwords.file_name} of the checkpoint, unchanged"
+            f"{tokenizer.file_name} of the checkpoint, unchanged"
         )
     if is_unigram:
         ties = "where two segmentations are equally probable; a BPE model has no such ties"
@@ -238,22 +238,22 @@ def check_tokenizer(tokenizer, subwords, lines, for_words=False):
     return len(compared)
 
 
-def encoded_by_both(tokenizer, subwords, lines, for_words):
+def encoded_by_both(hf_tokenizer, tokenizer, lines, for_words):
     """(text, ids of the tokenizer, expected ids) of all texts that `check_tokenizer` compares."""
     edge_cases = EDGE_CASES + EDGE_CASES_WITH_MASK
     texts = [*lines, *edge_cases]
-    is_byte_pair = isinstance(subwords, BytePair)
+    is_byte_pair = isinstance(tokenizer, ByteLevelTokenizer)
     encoded = []
     if not (is_byte_pair and for_words):
         pairs = [*zip(texts[::3], texts[1::3]), *zip(edge_cases, reversed(edge_cases))]
         for text, pair in [*((text, None) for text in texts), *pairs]:
             shown = text if pair is None else f"{text} with {pair}"
-            ids = tokenizer.encode(text, pair).ids
-            encoded.append((shown, ids, tokens_of(subwords, text, pair)))
+            ids = hf_tokenizer.encode(text, pair).ids
+            encoded.append((shown, ids, tokens_of(tokenizer, text, pair)))
     if for_words or not is_byte_pair:
         for words in filter(None, map(str.split, texts)):
-            ids = tokenizer.encode(words, is_pretokenized=True).ids
-            expected = [BOS, *chain.from_iterable(subwords.encode_words(words)), EOS]
+            ids = hf_tokenizer.encode(words, is_pretokenized=True).ids
+            expected = [BOS, *chain.from_iterable(tokenizer.encode_words(words)), EOS]
             encoded.append((" ".join(words), ids, expected))
     return encoded
 

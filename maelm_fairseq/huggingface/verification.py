@@ -1,6 +1,6 @@
 """Compares an exported folder with the hub, used as users of its head do."""
 
-from ..base.byte_pairs import BytePair
+from ..base.byte_level_tokenizer import ByteLevelTokenizer
 from ..base.errors import UsageError
 from ..base.text_input import tokens_of
 from .edge_cases import EDGE_CASES
@@ -31,7 +31,7 @@ def expected_outputs(model, kind, uses_own_classes, lines=()):
         "allows_left_padding": uses_own_classes,
     }
     # A byte-level BPE that is exported for lists of words gives single texts other tokens.
-    if not (kind.reads_words and isinstance(model.tokenizer, BytePair)):
+    if not (kind.reads_words and isinstance(model.tokenizer, ByteLevelTokenizer)):
         expected["texts"] = samples.inputs
         expected["tokens"] = [
             tokens_of(model.tokenizer, *row, limit=limit) for row in samples.inputs

@@ -6,8 +6,8 @@ Letters in shapes: T tokens of a text.
 import torch
 
 from ..base.errors import UsageError
-from ..base.subwords import word_sequences
 from ..base.text_input import joined_words, list_of_texts, texts_or_pairs
+from ..base.tokenizer import word_sequences
 from ..heads import SpanHead, TokenClassificationHead
 from .fine_tuned import FineTuned
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..base.subwords import MASK, join_and_cut
 from ..base.text_input import checked_text, list_of_texts
+from ..base.tokenizer import MASK, join_and_cut
 from ..vocabulary import dictionary_word_starts
 from .encoding import BATCH_TOKENS
 from .text_model import SHORTEN_OR_SPLIT, TextModel

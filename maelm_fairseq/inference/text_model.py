@@ -7,8 +7,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..base.errors import UsageError
-from ..base.subwords import MASK
 from ..base.text_input import texts_or_pairs, tokens_of
+from ..base.tokenizer import MASK
 from ..checkpoints.checkpoint_info import CheckpointInfo
 from ..config import check_positions
 
@@ -23,7 +23,7 @@ class TextModel:
     Args:
         model: `model.MaeLmModel`, in evaluation mode
         dictionary: fairseq's, with `<mask>`
-        tokenizer: `subwords.Subwords`
+        tokenizer: `tokenizer.Tokenizer`
         data: folder of the vocabulary
         info: what its checkpoint says of itself: `checkpoint_info.CheckpointInfo`
     """

@@ -12,9 +12,9 @@ from ..base.json_files import read_json
 from ..base.line_sizes import LineIndex
 from ..base.opening import open_to_read
 from ..base.provenance import sha256
-from ..base.vocabulary_files import read_subwords
+from ..base.vocabulary_files import read_tokenizer
 from .binarized import is_encoded, shard_folder
-from .manifest import SplitRecord, part_checksum
+from .manifest import SplitRecord, part_fingerprint
 
 AGAIN = "remove {} and run prepare.sh again"
 MAX_UNKNOWN_RATE = 0.01
@@ -46,7 +46,7 @@ def check_split(folder, name, tokenizer, expected):
     """Checks one split, prints its counts, and returns its record.
 
     Args:
-        expected: its `records.part_checksum`
+        expected: its `manifest.part_fingerprint`
 
     Raises:
         UsageError: data and record disagree, too many characters are unknown, or a line does not
@@ -171,10 +171,10 @@ def report_counts(prefix, counts, record):
     return rate
 
 
-def load_vocabulary(folder):
+def load_checked_vocabulary(folder):
     """The tokenizer of a folder that prepare.sh wrote; its dict.txt must list the same symbols."""
     dictionary = os.path.join(folder, "dict.txt")
-    tokenizer = read_subwords(folder)
+    tokenizer = read_tokenizer(folder)
     with open_to_read(dictionary) as stream:
         if stream.read() != tokenizer.dict_text().encode():
             raise UsageError(
@@ -185,7 +185,7 @@ def load_vocabulary(folder):
     return tokenizer
 
 
-def check(dest, manifest, selected):
+def check_prepared_data(dest, manifest, selected):
     """Checks selected shards and, given all of them, that nothing is missing.
 
     Together they must contain every line and document of the input. Validation data are in shard 0.
@@ -199,9 +199,11 @@ def check(dest, manifest, selected):
     tokens = {"train": 0, "valid": 0}
     for shard in selected:
         folder = shard_folder(dest, shard, shards)
-        tokenizer = load_vocabulary(folder)
+        tokenizer = load_checked_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
-            expected = part_checksum(split, shard, 1 if split == "valid" else shards, files[split])
+            expected = part_fingerprint(
+                split, shard, 1 if split == "valid" else shards, files[split]
+            )
             record = check_split(folder, split, tokenizer, expected)
             records["train" if valid_documents else split].append(record)
             tokens[split] += record.tokens

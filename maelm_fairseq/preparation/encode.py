@@ -24,14 +24,14 @@ from ..base.files import atomic_write
 from ..base.json_files import save_json
 from ..base.provenance import sha256
 from ..base.signals import end_with_parent
-from ..base.subwords import EOS, UNKNOWN
+from ..base.tokenizer import EOS, UNKNOWN
 from ..base.utf8 import read_lines
-from ..base.vocabulary_files import read_subwords
+from ..base.vocabulary_files import read_tokenizer
 from .binarized import token_dtype, write_index
 from .documents import line_counter
-from .manifest import InputCounts, SplitRecord, part_checksum
+from .manifest import InputCounts, SplitRecord, part_fingerprint
 from .progress import progress_bar
-from .raw_text import file_identity
+from .raw_text import file_fingerprint
 
 CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
@@ -68,7 +68,7 @@ def start_worker(vocabulary):
     global tokenizer
     # Ctrl-C reaches the main process, too, and this one ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tokenizer = read_subwords(vocabulary)
+    tokenizer = read_tokenizer(vocabulary)
     end_with_parent()
 
 
@@ -171,7 +171,7 @@ class ChunkQueue:
 def count_documents(paths, identities, vocabulary):
     """The number of documents in files; arguments and errors as for `encode`."""
     counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
-    count_name = line_counter(read_subwords(vocabulary))
+    count_name = line_counter(read_tokenizer(vocabulary))
     with progress_bar("count documents", sum(map(os.path.getsize, paths))) as bar:
         for _ in lines_of_documents(lines_of_files(paths, bar), count_name, counts):
             pass
@@ -197,13 +197,13 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
             that changed, or a killed worker
     """
     counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
-    tokenizer = read_subwords(vocabulary)
+    tokenizer = read_tokenizer(vocabulary)
     with ExitStack() as stack:
         bar = stack.enter_context(progress_bar(f"encode {split}", sum(map(os.path.getsize, paths))))
         digest = sha256(vocabulary)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
-            part = part_checksum(split, number, shards, identities)
+            part = part_fingerprint(split, number, shards, identities)
             checksums = {"vocabulary": digest, "part": part}
             record = SplitRecord(counts, 0, 0, 0, [], checksums)
             out[number] = open_shard(stack, folder, split, record)
@@ -283,7 +283,7 @@ def lines_of_documents(lines, count_name, counts):
 def check_input(paths, identities, counts, shards=1):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, identities):
-        if file_identity(path) != before:
+        if file_fingerprint(path) != before:
             fix = "run again when it is complete, with another --dest if this one is refused"
             raise UsageError(f"file {path} changed while it was being read; {fix}")
     if counts.documents < shards:

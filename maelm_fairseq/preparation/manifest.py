@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from ..base.byte_pairs import TOKENIZER_JSON
+from ..base.byte_level_tokenizer import TOKENIZER_JSON
 from ..base.errors import UsageError
 from ..base.json_files import read_json, save_json
 from ..base.option_fields import flag
-from ..base.provenance import check_same
+from ..base.provenance import check_same_origin
 
 MANIFEST = "prepare.json"
 # Of what else prepare.sh writes into a folder.
@@ -34,7 +34,7 @@ OUTPUT_ENDINGS = (
 
 
 @dataclass
-class Options:
+class PreparationOptions:
     """Those options of prepare.sh that its data depend on.
 
     `vocabulary` and `add_tokens` are the SHA-256 of the files.
@@ -61,7 +61,7 @@ class Manifest:
     format: int
     train: List[dict]
     valid: List[dict]
-    options: Options
+    options: PreparationOptions
 
     def origin(self):
         """{name: value} to compare with that of another run."""
@@ -101,7 +101,7 @@ class SplitRecord:
     most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
-def part_checksum(split, shard, shards, identities):
+def part_fingerprint(split, shard, shards, identities):
     """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
     text = json.dumps([split, shard, shards, identities])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -143,7 +143,7 @@ def claim(dest, manifest):
         with contextlib.suppress(UsageError):  # another process was first: it is compared with that
             save_json(asdict(manifest), path, new=True)
     fix = "choose another --dest, or remove this one"
-    check_same(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
+    check_same_origin(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
 
 
 @dataclass

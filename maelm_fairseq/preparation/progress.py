@@ -8,7 +8,7 @@ import sys
 from tqdm import tqdm
 
 
-def say(message):
+def log_to_stderr(message):
     """Prints a message for the user."""
     tqdm.write(str(message), file=sys.stderr)
 

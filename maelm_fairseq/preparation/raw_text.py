@@ -6,7 +6,7 @@ import os
 from ..base.errors import MissingFileError, UsageError
 
 
-def check_files(paths, option):
+def check_text_files(paths, option):
     """Raises UsageError unless every path is a file that is not empty."""
     for path in paths:
         if not os.path.exists(path):
@@ -28,7 +28,7 @@ def check_files(paths, option):
             )
 
 
-def file_identity(path):
+def file_fingerprint(path):
     """Name, size and a hash of 64 parts of a file, including the first and last.
 
     This is quick, and differs between corpora.

@@ -40,13 +40,13 @@ def is_plain(word):
     return word.isalpha() and word.islower()
 
 
-def usable(sentences):
+def usable_word_lists(sentences):
     """The words of each different sentence that has a usual length: list of lists."""
     different = dict.fromkeys(tuple(sentence.split()) for sentence in sentences)
     return [list(words) for words in different if len(words) in SENTENCE_LENGTHS]
 
 
-def balanced(candidates, name):
+def choose_changed(candidates, name):
     """Yields (words, index, whether to corrupt) of (words, indices of words that can be changed).
 
     Every second one, in the order of their hashes, is to be corrupted. Those without indices
@@ -63,14 +63,14 @@ def balanced(candidates, name):
 def bigram_shift(sentences):
     """Yields (sentence, label); in a corrupted one two adjacent words are swapped."""
     candidates = []
-    for words in usable(sentences):
+    for words in usable_word_lists(sentences):
         indices = []
         for i, (word, following) in enumerate(zip(words, words[1:])):
             can_be_swapped = is_plain(word) and is_plain(following) and word != following
             if i > 0 and can_be_swapped:
                 indices.append(i)
         candidates.append((words, indices))
-    for words, index, corrupt in balanced(candidates, "bigram_shift"):
+    for words, index, corrupt in choose_changed(candidates, "bigram_shift"):
         if corrupt:
             words = [*words[:index], words[index + 1], words[index], *words[index + 2 :]]
         yield " ".join(words), LABELS[corrupt]
@@ -83,11 +83,11 @@ def replaced_word(sentences):
     frequencies of the original ones.
     """
     candidates = []
-    for words in usable(sentences):
+    for words in usable_word_lists(sentences):
         indices = [i for i, word in enumerate(words) if i > 0 and is_plain(word)]
         candidates.append((words, indices))
     pool = [words[index] for words, indices in candidates for index in indices]
-    for words, index, corrupt in balanced(candidates, "replaced_word"):
+    for words, index, corrupt in choose_changed(candidates, "replaced_word"):
         if corrupt:
             start = stable_number("new word", *words) % len(pool)
             others = (pool[(start + i) % len(pool)] for i in range(len(pool)))
@@ -126,7 +126,9 @@ def agreement(sentences):
     """
     pairs = {other_demonstrative: [], other_verb: [], other_article: []}
     max_examples = AGREEMENT_PAIRS // 3
-    for words in sorted(usable(sentences), key=lambda words: stable_number("agreement", *words)):
+    for words in sorted(
+        usable_word_lists(sentences), key=lambda words: stable_number("agreement", *words)
+    ):
         for rule, examples in pairs.items():
             forms = {i: rule(*words[i - 1 : i + 2]) for i in range(1, len(words) - 1)}
             indices = [i for i, form in forms.items() if form]

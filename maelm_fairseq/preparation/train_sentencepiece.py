@@ -16,7 +16,7 @@ import sentencepiece
 from ..base.errors import UsageError
 from ..base.files import atomic_write
 from ..base.utf8 import read_lines
-from .progress import progress_bar, say
+from .progress import log_to_stderr, progress_bar
 
 # SentencePiece sums floats per thread: with a fixed number of threads the model is the same on
 # every machine.
@@ -34,9 +34,9 @@ def train(paths, model, log_file, options):
         paths: files of text
         model: path of the model to write
         log_file: path for what SentencePiece logs
-        options: `records.Options`; `vocab_size` includes the three special pieces, `sample_lines`
-            is the number of lines to train on, and `byte_fallback` adds a piece for each byte,
-            `<0x00>` to `<0xFF>`
+        options: `manifest.PreparationOptions`; `vocab_size` includes the three special pieces,
+            `sample_lines` is the number of lines to train on, and `byte_fallback` adds a piece for
+            each byte, `<0x00>` to `<0xFF>`
     Raises:
         UsageError: no text, text that is not UTF-8, or a vocab_size that does not suit the text
     """
@@ -46,7 +46,7 @@ def train(paths, model, log_file, options):
     size = options.vocab_size
     model_type = options.model_type
     counted = f"{len(lines):,} lines that are not blank, {size:,} pieces"
-    say(f"train SentencePiece: {counted}, {model_type}; see {log_file}")
+    log_to_stderr(f"train SentencePiece: {counted}, {model_type}; see {log_file}")
     trained = io.BytesIO()
     handler = signal.getsignal(signal.SIGINT)
     try:

@@ -4,11 +4,11 @@ import os
 
 from ..base.errors import UsageError
 from ..base.files import atomic_write
-from ..base.sentence_pieces import SENTENCEPIECE
+from ..base.sentencepiece_tokenizer import SENTENCEPIECE
 from ..base.utf8 import read_lines
-from ..base.vocabulary_files import read_subwords
+from ..base.vocabulary_files import read_tokenizer
 from .manifest import MANIFEST
-from .progress import say
+from .progress import log_to_stderr
 from .train_sentencepiece import train
 
 # {bytes of text: the default from there on}. COCO-LM has 32,768 pieces for 16 GB, and 64,000 for
@@ -23,18 +23,18 @@ def default_vocab_size(paths):
     return max(pieces for from_size, pieces in VOCAB_SIZES.items() if from_size <= size)
 
 
-def given_vocabulary(path, added_words=None):
+def load_given_tokenizer(path, added_words=None):
     """The tokenizer of a vocabulary.
 
     Args:
         path: of the vocabulary: a file or a folder
         added_words: path of a file with words that become tokens, one a line
     """
-    tokenizer = read_subwords(path)
+    tokenizer = read_tokenizer(path)
     if not added_words:
         return tokenizer
     words = read_words(added_words)
-    extended = read_subwords(tokenizer.path, words)
+    extended = read_tokenizer(tokenizer.path, words)
     new = extended.words_added_to(tokenizer)
     present = [word for word in dict.fromkeys(words) if word not in new]
     for what, tokens in {"new tokens": new, "tokens already": present}.items():
@@ -43,7 +43,7 @@ def given_vocabulary(path, added_words=None):
             text += ": " + ", ".join(tokens[:SHOWN_WORDS])
         if len(tokens) > SHOWN_WORDS:
             text += ", ..."
-        say(text)
+        log_to_stderr(text)
     return extended
 
 
@@ -59,7 +59,7 @@ def read_words(path):
     return words
 
 
-def trained_vocabulary(dest, paths, options):
+def load_or_train_tokenizer(dest, paths, options):
     """The tokenizer of the SentencePiece model in a folder, which is trained unless it exists.
 
     Several processes may do so at once: the same text and options give the same model.
@@ -67,7 +67,7 @@ def trained_vocabulary(dest, paths, options):
     Args:
         dest: the folder, with a manifest
         paths: files of text to train on
-        options: `records.Options`
+        options: `manifest.PreparationOptions`
     """
     model = os.path.join(dest, SENTENCEPIECE)
     log = os.path.join(dest, "sentencepiece.log")
@@ -78,10 +78,10 @@ def trained_vocabulary(dest, paths, options):
             # There are no data yet: without the manifest the corrected command can start afresh.
             os.remove(os.path.join(dest, MANIFEST))
             raise
-    return read_subwords(model)
+    return read_tokenizer(model)
 
 
-def write_vocabulary(tokenizer, folder):
+def write_vocabulary_files(tokenizer, folder):
     """Writes vocabulary and dict.txt into a folder unless they exist.
 
     Returns: the path of the vocabulary

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 
 from .. import PLUGIN_FOLDER
-from ..base.command_line import Parser, within
-from ..base.destinations import check_folder
+from ..base.command_line import Parser, number_in_range
+from ..base.destinations import check_output_folder
 from ..base.errors import UsageError
 from ..base.option_fields import flag
 from ..checkpoints.building import find_checkpoint, read_checkpoint
@@ -67,7 +67,7 @@ def parse(task_class, argv, program, description):
     args, fairseq_args = parser.parse_known_args(argv)
     refuse_stray_value(fairseq_args)
     args.save_dir = os.path.abspath(args.save_dir)
-    check_folder(args.save_dir, option="--save-dir")
+    check_output_folder(args.save_dir, option="--save-dir")
     if args.only_seed and args.only_seed > args.seeds:
         raise UsageError(
             f"--only-seed {args.only_seed} must be from 1 to --seeds, which is {args.seeds}"
@@ -88,7 +88,7 @@ def add_options(parser):
     add("--save-dir", required=True, metavar="DIR", help="folder for all runs")
     add(
         "--seeds",
-        type=within(1),
+        type=number_in_range(1),
         default=5,
         metavar="N",
         help="runs whose median is reported (default: 5)",
@@ -105,13 +105,13 @@ def add_options(parser):
     )
     add(
         "--jobs",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="runs at the same time (default: one on each GPU, or one on the CPU)",
     )
     add(
         "--only-seed",
-        type=within(1),
+        type=number_in_range(1),
         metavar="N",
         help="only do this one of the --seeds runs, as in a job array; the command without it "
         "collects the results",
@@ -123,12 +123,17 @@ def add_settings(parser):
     group = parser.add_argument_group("settings", defaults)
     add = partial(group.add_argument, nargs="+")
     several = "; several with --search"
-    add("--batch-size", type=within(1), metavar="N", help="sequences per update" + several)
-    add("--lr", type=within(1e-12, 10, float), metavar="LR", help="peak learning rate" + several)
+    add("--batch-size", type=number_in_range(1), metavar="N", help="sequences per update" + several)
+    add(
+        "--lr",
+        type=number_in_range(1e-12, 10, float),
+        metavar="LR",
+        help="peak learning rate" + several,
+    )
     warmup = "share of warm-up updates" + several
-    add("--warmup-ratio", type=within(0, 1, float), metavar="R", help=warmup)
+    add("--warmup-ratio", type=number_in_range(0, 1, float), metavar="R", help=warmup)
     epochs = "passes over the training data" + several
-    add("--epochs", type=within(1, 10**6), metavar="N", help=epochs)
+    add("--epochs", type=number_in_range(1, 10**6), metavar="N", help=epochs)
 
 
 def epilog(task_class):

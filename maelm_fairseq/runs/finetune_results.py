@@ -87,7 +87,7 @@ def format_score(number):
     return f"{number:.2f}".replace("-inf", "nan")
 
 
-def ranked(scores, metric=None):
+def rank_runs(scores, metric=None):
     """The indices of scores, best first; an undefined score is the worst.
 
     Args:
@@ -205,7 +205,7 @@ def printable(text):
     return "".join(parts)
 
 
-def show(results):
+def print_results(results):
     """Prints a line for each split and metric: the encoder's score, then those of the others."""
     lines: Dict[tuple, List[Result]] = {}
     for result in results:

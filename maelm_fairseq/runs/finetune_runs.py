@@ -21,7 +21,7 @@ from ..finetuning.labelled_files import is_test_split
 from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
 from .finetune_options import Run
-from .finetune_results import ranked
+from .finetune_results import rank_runs
 from .log_report import LogReport, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
@@ -143,7 +143,7 @@ class FineTuningRuns:
     def rank_by_dev_score(self, records):
         """The indices of the records of runs, best first, by the dev file."""
         metric = self.cfg.checkpoint.best_checkpoint_metric
-        return ranked([record.scores["valid"] for record in records], metric)
+        return rank_runs([record.scores["valid"] for record in records], metric)
 
     def load_or_train(self, run, environment):
         """Trains, unless that is done; prints the scores, and returns the `RunRecord`."""

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-from ..base.command_line import within
+from ..base.command_line import number_in_range
 from ..base.errors import UsageError
 
 # By which fairseq takes a process for one of several, whatever its options say.
@@ -22,7 +22,7 @@ SECONDS_TO_JOIN = 900  # that a machine waits for the others to be started
 def rendezvous(args):
     """The settings by which the processes of several machines find each other."""
     try:
-        port = within(1, 65534)(os.environ.get("MASTER_PORT", "29500"))
+        port = number_in_range(1, 65534)(os.environ.get("MASTER_PORT", "29500"))
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"MASTER_PORT: {error}") from None
     if "SLURM_STEP_ID" in os.environ:  # srun has started a task on each machine

@@ -9,7 +9,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.option_fields import flag
-from ..base.typed_values import short_repr, typed
+from ..base.typed_values import as_type, short_repr
 from ..checkpoints.building import NOT_A_CHECKPOINT, updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
@@ -22,7 +22,7 @@ from ..checkpoints.schema import ExtraState, OptimizerState
 from ..checkpoints.sections import name_in
 from ..distributed import from_all_processes
 from ..label_scale import STANDARDISED
-from ..state_dicts import HEAD_PREFIX, fit_parts
+from ..state_dicts import HEAD_PREFIX, reset_mismatched_parts
 from ..vocabulary import FINGERPRINT
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def drop_unusable_parts(state, trainer):
     run_state = trainer.task.state.state_dict
     remove_other_heads(state, state["cfg"]["model"], model.cfg, run_state)
     state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
-    fit_parts(state["model"], model.state_dict())
+    reset_mismatched_parts(state["model"], model.state_dict())
 
 
 def check_run(state, trainer, path, starts_anew):
@@ -56,9 +56,9 @@ def check_run(state, trainer, path, starts_anew):
             the same
     """
     check_history(state.get("optimizer_history"), path, starts_anew)
-    extra = typed(dict, state.get("extra_state"), f"{path}: extra_state")
+    extra = as_type(dict, state.get("extra_state"), f"{path}: extra_state")
     extra = {name: plain_value(value) for name, value in extra.items()}
-    typed(ExtraState, extra, f"{path}: extra_state")
+    as_type(ExtraState, extra, f"{path}: extra_state")
     model = trainer.get_model()
     check_vocabulary(state, trainer.task.source_dictionary, path)
     names = ENCODER_OPTIONS if starts_anew else ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME
@@ -221,7 +221,7 @@ def check_components(state, trainer, path):
             f"{path}: it has no state of the optimizer, so no run can resume from it: add "
             "--reset-optimizer, or start another run with --finetune-from-model"
         )
-    typed(OptimizerState, state["last_optimizer_state"], f"{path}: last_optimizer_state")
+    as_type(OptimizerState, state["last_optimizer_state"], f"{path}: last_optimizer_state")
     is_fp16 = trainer.cfg.common.fp16
     was_fp16 = "loss_scale" in state["last_optimizer_state"]  # then the state has another form
     if was_fp16 != is_fp16:

@@ -10,7 +10,7 @@ import torch
 
 from conftest import script
 from maelm_fairseq import hub
-from maelm_fairseq.base.subwords import MASK, SPECIAL
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL
 from maelm_fairseq.heads import (
     MeanClassificationHead,
     SequenceClassificationHead,

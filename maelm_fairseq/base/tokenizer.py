@@ -19,7 +19,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 BOS, PAD, EOS, UNKNOWN = range(len(SPECIAL))
 
 
-class Subwords(ABC):
+class Tokenizer(ABC):
     """What both kinds of vocabularies do.
 
     Attributes:
@@ -152,7 +152,7 @@ def word_sequences(tokenizer, words, limit):
     A sequence begins and ends between words.
 
     Args:
-        tokenizer: `Subwords`
+        tokenizer: `Tokenizer`
         words: list of strings; a word that is normalised to nothing becomes `<unk>`
         limit: tokens that a sequence may have; a word that alone has more is cut
     Yields: list of tokens; the place in it of the first token of each of its words

@@ -5,7 +5,7 @@ import json
 
 from .errors import UsageError
 from .opening import as_usage_error
-from .subwords import BOS, EOS, MASK, PAD, SPECIAL, Subwords
+from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL, Tokenizer
 from .utf8 import read_text
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -13,7 +13,7 @@ TOKENIZER_JSON = "tokenizer.json"
 PUBLISHED_SENTENCEPIECE = "sentencepiece.bpe.model"
 
 
-class BytePair(Subwords):
+class ByteLevelTokenizer(Tokenizer):
     """A byte-level BPE, such as that of `roberta-base`; a token is the file's own id.
 
     `<pad>` in a text is text, as for SentencePiece, not padding.
@@ -76,9 +76,9 @@ class BytePair(Subwords):
     def words_added_to(self, other):
         size = len(other.symbols)
         words = [self.show(token) for token in range(size, len(self.symbols))]
-        if not isinstance(other, BytePair) or self.symbols[:size] != other.symbols:
+        if not isinstance(other, ByteLevelTokenizer) or self.symbols[:size] != other.symbols:
             return None
-        is_extension = BytePair(other.path, words).contents() == self.contents()
+        is_extension = ByteLevelTokenizer(other.path, words).contents() == self.contents()
         return words if is_extension else None
 
     def contents(self, for_words=False):

@@ -23,11 +23,11 @@ from huggingface_cases import (
     write_checkpoint,
 )
 from maelm_fairseq import hub
-from maelm_fairseq.base.byte_pairs import BytePair
+from maelm_fairseq.base.byte_level_tokenizer import ByteLevelTokenizer
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.subwords import MASK, SPECIAL, word_sequences
-from maelm_fairseq.base.vocabulary_files import read_subwords
-from maelm_fairseq.finetuning.squad import span_of
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL, word_sequences
+from maelm_fairseq.base.vocabulary_files import read_tokenizer
+from maelm_fairseq.finetuning.squad import find_span
 from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
 from maelm_fairseq.huggingface import export
@@ -172,21 +172,23 @@ def test_weights_of_added_words_and_positions(roberta, extended):
     assert positions.equal(torch.cat(repeated))
 
 
-def made_from(subwords, folder, **options):
+def made_from(tokenizer, folder, **options):
     folder.mkdir()
-    return write_tokenizer(folder, subwords, 512, **options)
+    return write_tokenizer(folder, tokenizer, 512, **options)
 
 
 def test_a_special_token_of_ones_own_is_one_token_everywhere(roberta, tmp_path):
     """In the text of pretraining, for the hub, and in the export, where it is still special."""
-    subwords = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", add_special_token))
-    drug = subwords.symbols.index("[DRUG]")
+    tokenizer = read_tokenizer(
+        changed_vocabulary(roberta[0], tmp_path / "theirs", add_special_token)
+    )
+    drug = tokenizer.symbols.index("[DRUG]")
     line = "kan [DRUG] losh</s>"
-    exported = made_from(subwords, tmp_path / "exported")
-    assert subwords.encode_lines([line])[0].tolist().count(drug) == 1
-    assert subwords.encode(line).count(drug) == exported.encode(line).ids.count(drug) == 1
-    assert subwords.spans(line)[0] == subwords.encode(line)
-    assert 2 not in subwords.encode(line)  # `</s>` is text
+    exported = made_from(tokenizer, tmp_path / "exported")
+    assert tokenizer.encode_lines([line])[0].tolist().count(drug) == 1
+    assert tokenizer.encode(line).count(drug) == exported.encode(line).ids.count(drug) == 1
+    assert tokenizer.spans(line)[0] == tokenizer.encode(line)
+    assert 2 not in tokenizer.encode(line)  # `</s>` is text
     assert "[DRUG]" not in exported.decode(exported.encode(line).ids)
 
 
@@ -200,17 +202,17 @@ def test_lists_of_words_have_the_tokens_of_words_in_a_text(roberta, tmp_path, pr
     def change(file):
         file["pre_tokenizer"]["add_prefix_space"] = prefix
 
-    subwords = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
+    tokenizer = read_tokenizer(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
     words = "was given losh".split()
-    expected = [0, *sum(subwords.encode_words(words), []), 2]
-    exported = made_from(subwords, tmp_path / "tagger", for_words=True)
+    expected = [0, *sum(tokenizer.encode_words(words), []), 2]
+    exported = made_from(tokenizer, tmp_path / "tagger", for_words=True)
     assert exported.encode(words, is_pretokenized=True).ids == expected
-    assert check_tokenizer(exported, subwords, [], for_words=True) > 50
-    other = made_from(subwords, tmp_path / "other")
+    assert check_tokenizer(exported, tokenizer, [], for_words=True) > 50
+    other = made_from(tokenizer, tmp_path / "other")
     assert (other.encode(words, is_pretokenized=True).ids == expected) == prefix
     if not prefix:
         message = "texts get other tokens than from tokenizer.json"
-        refuses(message, check_tokenizer, other, subwords, [], for_words=True)
+        refuses(message, check_tokenizer, other, tokenizer, [], for_words=True)
 
 
 @pytest.mark.parametrize("trim", [False, True])
@@ -218,7 +220,7 @@ def test_places_of_tokens_are_those_of_the_file(roberta, tmp_path, trim):
     def change(file):
         file["post_processor"]["trim_offsets"] = trim
 
-    theirs = read_subwords(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
+    theirs = read_tokenizer(changed_vocabulary(roberta[0], tmp_path / "theirs", change))
     library = tokenizers.Tokenizer.from_file(theirs.path)
     exported = made_from(theirs, tmp_path / "exported")
     line = " kan losh  mipo"
@@ -235,7 +237,7 @@ def test_an_added_word_takes_no_other_token(roberta):
     inside = next(piece for piece in inner_pieces if "\u0120" + piece not in old.symbols)
     first_pieces = [piece for piece in pieces if piece.startswith("\u0120")]
     known_word = next(piece[1:] for piece in first_pieces if piece[1:].isalpha())
-    new = BytePair(path, [inside, "\u00e9", known_word])
+    new = ByteLevelTokenizer(path, [inside, "\u00e9", known_word])
     assert new.symbols == [*old.symbols, "\u0120" + inside, "\u0120\u00c3\u00a9"]
     assert new.words_added_to(old) == [inside, "\u00e9"]
     assert old.words_added_to(new) is None
@@ -243,17 +245,17 @@ def test_an_added_word_takes_no_other_token(roberta):
         assert new.decode(new.encode_lines([line])[0].tolist()) == line
     for word in ["<s>", MASK, "IL-6", "B2B"]:
         message = f"{word!r} cannot become a token of .* add words of letters alone"
-        refuses(message, BytePair, path, [word])
+        refuses(message, ByteLevelTokenizer, path, [word])
 
 
 def test_an_added_word_is_found_in_normalised_text(roberta, tmp_path):
     lowercase = {"type": "Lowercase"}
     contents = unfit(roberta[0], lambda contents: contents.update(normalizer=lowercase))
     (tmp_path / "tokenizer.json").write_text(contents)
-    subwords = BytePair(tmp_path / "tokenizer.json", ["Zorble"])
-    zorble = len(subwords.symbols) - 1
-    assert subwords.encode("a Zorble")[-1] == zorble
-    assert subwords.encode("a zorble")[-1] == zorble
+    tokenizer = ByteLevelTokenizer(tmp_path / "tokenizer.json", ["Zorble"])
+    zorble = len(tokenizer.symbols) - 1
+    assert tokenizer.encode("a Zorble")[-1] == zorble
+    assert tokenizer.encode("a zorble")[-1] == zorble
 
 
 def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):
@@ -268,7 +270,7 @@ def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):
         contents["added_tokens"] = [dict(token, special=False) for token in symbols]
 
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
-    new, old = read_subwords(tmp_path), roberta[2].tokenizer
+    new, old = read_tokenizer(tmp_path), roberta[2].tokenizer
     assert new.contents() == old.contents()
     line = "<s> Kan lo <pad> losh mipo </s>"
     assert new.encode(line) == old.encode(line)
@@ -283,8 +285,8 @@ def test_a_space_before_texts_does_not_come_back(roberta, tmp_path):
     pre_tokenizer = {"type": "ByteLevel", **options}
     contents = unfit(roberta[0], lambda contents: contents.update(pre_tokenizer=pre_tokenizer))
     (tmp_path / "tokenizer.json").write_text(contents)
-    subwords = read_subwords(tmp_path)
-    assert subwords.decode(subwords.encode("kan lo")) == "kan lo"
+    tokenizer = read_tokenizer(tmp_path)
+    assert tokenizer.decode(tokenizer.encode("kan lo")) == "kan lo"
 
 
 def test_added_words_and_positions_go_back(extended, tmp_path):
@@ -292,7 +294,7 @@ def test_added_words_and_positions_go_back(extended, tmp_path):
     config = json.loads((tmp_path / "more/config.json").read_text())
     assert config["max_position_embeddings"] == 2 * P + 5
     symbols = load_dictionary(extended / "data").symbols
-    assert read_subwords(tmp_path / "more").symbols == symbols
+    assert read_tokenizer(tmp_path / "more").symbols == symbols
 
 
 def test_fine_tuning_reads_it(roberta):
@@ -301,7 +303,7 @@ def test_fine_tuning_reads_it(roberta):
     assert [tokenizer.symbols[tokens[start]][0] for start in starts] == ["\u0120"] * 3
     context = "kan \u6f22\u5b57 losh"
     pieces = pieces_of(tokenizer, context)
-    first, last = span_of(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", context, ()), pieces)
+    first, last = find_span(GoldAnswer("\u6f22\u5b57", 4), Question("q", "", context, ()), pieces)
     assert context[pieces.begins[first] : pieces.ends[last]] == "\u6f22\u5b57"
     words, features = roberta[2].word_features("kan lo")
     assert words == ["kan", "lo"]
@@ -335,14 +337,14 @@ WHITESPACE = {"type": "Whitespace"}
 ])  # fmt: skip
 def test_unfit_tokenizers_are_refused(roberta, tmp_path, change, message):
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
-    refuses("tokenizer.json: .*" + message, BytePair, tmp_path / "tokenizer.json")
+    refuses("tokenizer.json: .*" + message, ByteLevelTokenizer, tmp_path / "tokenizer.json")
 
 
 def test_other_kinds_are_refused_by_name(roberta, tmp_path):
     word_piece = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     word_piece.save(str(tmp_path / "tokenizer.json"))
     message = "found WordPiece of characters, expected byte-level BPE, .* take another"
-    refuses(message, read_subwords, tmp_path)
+    refuses(message, read_tokenizer, tmp_path)
     os.remove(tmp_path / "tokenizer.json")
     for files, message in [
         ([], "no vocabulary, expected sentencepiece.bpe.model, .* or tokenizer.json$"),
@@ -352,7 +354,7 @@ def test_other_kinds_are_refused_by_name(roberta, tmp_path):
     ]:
         for file in files:  # The files of the cases before stay.
             (tmp_path / file).touch()
-        refuses(message, read_subwords, tmp_path, error=FileNotFoundError)
+        refuses(message, read_tokenizer, tmp_path, error=FileNotFoundError)
 
 
 def test_options_that_do_not_fit(roberta, extended, prepared, tmp_path):

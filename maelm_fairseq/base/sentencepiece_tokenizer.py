@@ -7,14 +7,14 @@ import sentencepiece
 
 from .errors import UsageError
 from .opening import as_usage_error, open_to_read
-from .subwords import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Subwords
+from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Tokenizer
 from .words import WORD_START
 
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: few vocabularies have any
 SENTENCEPIECE = "sentencepiece.model"
 
 
-class SentencePiece(Subwords):
+class SentencePieceTokenizer(Tokenizer):
     """The pieces of a SentencePiece model.
 
     A token is SentencePiece's id + 1; `<mask>` is the last one.
