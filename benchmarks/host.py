@@ -27,9 +27,9 @@ WARM_UP = 5  # updates
 @contextlib.contextmanager
 def as_on_a_gpu():
     """Within the block, the model and fairseq's fp16 optimizer use the CPU as if it were a GPU."""
-    of_model = mock.patch.object(cpu_kernels, "use_cpu_kernels", lambda x: False)
-    of_optimizer = mock.patch.object(torch.cuda, "current_device", lambda: "cpu")
-    with kernels_of_a_gpu(), of_model, of_optimizer:
+    model_on_gpu = mock.patch.object(cpu_kernels, "use_cpu_kernels", lambda x: False)
+    optimizer_on_gpu = mock.patch.object(torch.cuda, "current_device", lambda: "cpu")
+    with kernels_of_a_gpu(), model_on_gpu, optimizer_on_gpu:
         yield
 
 

@@ -225,7 +225,7 @@ def count_and_time_host(args):
     for name, milliseconds in rounds.items():
         medians = []
         for part in parts:
-            medians.append(statistics.median(of_round[part] for of_round in milliseconds))
+            medians.append(statistics.median(round_times[part] for round_times in milliseconds))
         print(f"| {name} | {' | '.join(f'{value:.1f}' for value in medians)} |")
 
 

@@ -19,7 +19,7 @@ from maelm_fairseq.preparation.checks import check_prepared_data
 from maelm_fairseq.preparation.documents import (
     HeldOut,
     check_documents,
-    documents_up_to,
+    count_documents_up_to,
     needed_documents,
 )
 from maelm_fairseq.preparation.encode import count_documents, encode
@@ -230,9 +230,9 @@ def encode_missing(args, manifest, vocabulary, selected, held_out):
 def check_texts(args):
     """Refuses too few documents before hours of work, which show which lines become nothing."""
     needed = needed_documents(args.shards, args.valid_documents)
-    check_documents(documents_up_to(args.train, needed), args.shards, args.valid_documents)
+    check_documents(count_documents_up_to(args.train, needed), args.shards, args.valid_documents)
     # All of it is read, since a line that is not text would be found only after --train.
-    if args.valid and not documents_up_to(args.valid):
+    if args.valid and not count_documents_up_to(args.valid):
         raise UsageError(f"--valid {args.valid[0]}: found no text; give files with text")
 
 

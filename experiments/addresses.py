@@ -71,12 +71,12 @@ def write_text(folder, run):
     """Writes the text to pretrain on, and the labelled sentences."""
     unlabelled = []
     sentences = {split: {label: [] for label in HALF_CENTURIES.values()} for split in SPLITS}
-    for number, (year, of_address) in enumerate(read_addresses(folder)):
+    for number, (year, address_texts) in enumerate(read_addresses(folder)):
         if number % LABELLED_EVERY:
-            unlabelled.append("\n".join(of_address) + "\n\n")
+            unlabelled.append("\n".join(address_texts) + "\n\n")
             continue
         split = SPLITS[number // LABELLED_EVERY % len(SPLITS)]
-        fitting = [text for text in of_address if len(text.split()) in WORDS_OF_SENTENCE]
+        fitting = [text for text in address_texts if len(text.split()) in WORDS_OF_SENTENCE]
         sentences[split][half_century(year)] += fitting
     (run / TASK).mkdir(parents=True, exist_ok=True)
     with atomic_write(run / "text.txt") as stream:

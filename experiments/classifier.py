@@ -96,7 +96,7 @@ class Classifier(torch.nn.Module):
             torch.nn.init.normal_(linear.weight, std=0.02)
             torch.nn.init.zeros_(linear.bias)
         self.settings = settings
-        self.positions = model.max_positions()
+        self.max_positions = model.max_positions()
 
     def forward(self, tokens):
         """The outputs for tokens (B, T): (B, outputs)."""

@@ -117,8 +117,8 @@ def outcomes(path):
         task, feature = key.split("/")
         if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
-                answers = records.answers(task, feature, layer)
-                arrays[f"{key}/{layer}"] = downcast(answers, np.float16)
+                predictions = records.predictions(task, feature, layer)
+                arrays[f"{key}/{layer}"] = downcast(predictions, np.float16)
         else:
             arrays[key] = downcast(records.arrays[key], np.float16)
     return arrays
@@ -260,19 +260,19 @@ def measurements_of_arm(name, run_folder, dest):
     if "-lr" in arm:  # of these pilots, only losses are compared
         return
     tracked = keeps_trajectory(name)
-    of_last = []
+    final_measurements = []
     tasks = NATURAL
     if tracked:
-        of_last += ranks_while_tuning(folder, run_folder)
+        final_measurements += ranks_while_tuning(folder, run_folder)
         tasks = [task for task in NATURAL if task != "trec"]  # which it has fine-tuned on
-    of_last += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
-    of_last += scores_of_probes(name, folder, run_folder)
+    final_measurements += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
+    final_measurements += scores_of_probes(name, folder, run_folder)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
     if not variant:
-        of_last += ranks(model, folder / "ranks", run_folder)
+        final_measurements += ranks(model, folder / "ranks", run_folder)
     if tracked:
         yield from scores_within_run(folder, run_folder, updates)
-    for measured in of_last:
+    for measured in final_measurements:
         yield measured._replace(updates=updates)
 
 

@@ -74,10 +74,10 @@ def record_decisions(records, pairs, origin, text, tokenizer):
             missing.append(name)
     if not missing:
         return
-    sentences = tokenizer.encode_lines([line for _, line in read_lines(text) if line.strip()])
+    sentences = tokenizer.encode_plain_text([line for _, line in read_lines(text) if line.strip()])
     if not len(sentences[0]):
         raise UsageError(f"--text {text}: found no words, expected the text that pretraining read")
-    compared = tokenizer.encode_lines([*pairs.good, *pairs.bad])
+    compared = tokenizer.encode_plain_text([*pairs.good, *pairs.bad])
     for name in missing:
         model = NGRAM_MODELS[name](*sentences, len(tokenizer.symbols))
         good, bad = model.bits(*compared).reshape(2, -1)

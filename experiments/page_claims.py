@@ -72,9 +72,9 @@ def claim_lines(results, mlms, mae, keys):
     for mlm in mlms:
         values = values_of_claims(results, mlm, mae)
         for key in keys:
-            of_seeds = values[key].dropna()
-            if len(of_seeds):
-                rows.append([CLAIMS[key], ARM_TITLES[mlm], *verdict(of_seeds, key != "earlier")])
+            seed_values = values[key].dropna()
+            if len(seed_values):
+                rows.append([CLAIMS[key], ARM_TITLES[mlm], *verdict(seed_values, key != "earlier")])
     return rows
 
 

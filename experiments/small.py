@@ -14,7 +14,7 @@ records.
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
 OPTIONS_OF_VARIANT has. Measured are the losses of validation and, but for the objectives, scores
 with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also fine-tuned, with the recipe's
-defaults in bfloat16; what each answers for every dev and test example, by itself and together with
+defaults in bfloat16; what each predicts for every dev and test example, by itself and together with
 a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from answers import predict_with_encoder, predict_with_word_vectors, word_vectors
 from few_labels import FewLabels
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
@@ -48,6 +47,7 @@ from measure import (
 )
 from measurements import Measurement, write_record
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
+from predictors import predict_with_encoder, predict_with_word_vectors, word_vectors
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
 BASELINES_RECORD = "baselines"
@@ -170,8 +170,8 @@ def fine_tune(name, folder, task):
     return checkpoint
 
 
-def task_answers(name, folder):
-    """What a fine-tuned encoder answers, alone and together with a bag of words.
+def task_predictions(name, folder):
+    """What a fine-tuned encoder predicts, alone and together with a bag of words.
 
     Returns: {TASK/PREDICTOR: (n,)}
     """
@@ -215,9 +215,9 @@ def has_few_labels(name):
 
 
 def measure_variant(name, folder, pairs):
-    """Writes NAME.csv, with the columns of other records, and NAME.npz, answers and decisions.
+    """Writes NAME.csv, with the columns of other records, and NAME.npz, predictions and decisions.
 
-    The decisions are there before the hour of fine-tuning, of which the answers come.
+    The decisions are there before the hour of fine-tuning, of which the predictions come.
     """
     variant, seed = variant_and_seed(name)
     measurements = []
@@ -234,7 +234,7 @@ def measure_variant(name, folder, pairs):
             arrays[PAIRS_FEATURE] = decisions(ModelRecord(str(dest / f"{name}.npz")), pairs)
             save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     if variant in FINE_TUNED_VARIANTS:
-        arrays.update(task_answers(name, folder))
+        arrays.update(task_predictions(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     write_record(SMALL_RECORDS / f"{name}.csv", measurements)
 
@@ -282,7 +282,7 @@ def decisions(record, pairs):
 def measure_baselines(folder, pairs):
     """Writes baselines.npz: the targets of all examples, and what needs no encoder.
 
-    That is the answers of a bag of words and of word vectors, and the decisions of n-grams.
+    That is the predictions of a bag of words and of word vectors, and the decisions of n-grams.
     """
     arrays = {}
     vectors = word_vectors(folder / "data", encoder_width(folder))

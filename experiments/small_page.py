@@ -51,9 +51,11 @@ COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]
 CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of updates
 
 
-def mean_score(answers, targets):
-    """The mean over seeds of the scores of answers (S, n), in percent."""
-    return np.mean([score_predictions(of_seed, targets) for of_seed in answers])
+def mean_score(predictions, targets):
+    """The mean over seeds of the scores of predictions (S, n), in percent."""
+    return np.mean(
+        [score_predictions(seed_predictions, targets) for seed_predictions in predictions]
+    )
 
 
 class Page:
@@ -83,28 +85,31 @@ class Page:
         return [self.arrays[name][array] for name in names if array in self.arrays[name]]
 
     def predictors(self):
-        """The rows of the tables of tasks: {title: {task: answers (S, n)}}.
+        """The rows of the tables of tasks: {title: {task: predictions (S, n)}}.
 
         The bag of words comes after the encoders.
         """
         rows = {}
         for variant in FINE_TUNED_VARIANTS:
-            self.add_answers(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
+            self.add_predictions(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
         first = FINE_TUNED_VARIANTS[0]
-        self.add_answers(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
+        self.add_predictions(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
         for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[predictor] = {}
             for task in NATURAL:
-                answers = self.baselines.get(f"{task}/{predictor}")
-                if answers is not None:
-                    rows[predictor][task] = answers[None]
+                predictions = self.baselines.get(f"{task}/{predictor}")
+                if predictions is not None:
+                    rows[predictor][task] = predictions[None]
         return rows
 
-    def add_answers(self, rows, title, variant, predictor):
-        """Adds a row of `predictors` if it has answers for every task."""
-        answers = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL}
-        if all(answers.values()):
-            rows[title] = {task: np.stack(of_seeds) for task, of_seeds in answers.items()}
+    def add_predictions(self, rows, title, variant, predictor):
+        """Adds a row of `predictors` if it has predictions for every task."""
+        predictions = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL}
+        if all(predictions.values()):
+            rows[title] = {
+                task: np.stack(predictions_of_seeds)
+                for task, predictions_of_seeds in predictions.items()
+            }
 
     def scores(self, chosen=lambda task: slice(None)):
         """The mean scores over seeds: predictors by tasks.
@@ -112,14 +117,14 @@ class Page:
         `chosen` is a function that returns which examples of a task are scored.
         """
         rows = {}
-        for title, answers in self.predictors().items():
+        for title, predictions in self.predictors().items():
             cells = {}
-            for task, values in answers.items():
+            for task, values in predictions.items():
                 targets = self.baselines[f"{task}/{TARGETS}"]
                 part = chosen(task)
                 cells[task] = mean_score(values[:, part], targets[part])
             mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
-            seeds = len(next(iter(answers.values())))
+            seeds = len(next(iter(predictions.values())))
             rows[title] = {"seeds": str(seeds), **cells, "mean": mean}
         for title in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[title]["seeds"] = ""
@@ -139,14 +144,16 @@ class Page:
         predictors = self.predictors()
         bag = predictors[BAG_OF_WORDS]
         first = VARIANT_TITLES[FINE_TUNED_VARIANTS[0]]
-        other_seeds = {task: answers[CHOOSING_SEED:] for task, answers in predictors[first].items()}
+        other_seeds = {
+            task: predictions[CHOOSING_SEED:] for task, predictions in predictors[first].items()
+        }
         rows = {
             first: self.difference(predictors[first], bag),
             f"{first}, seeds that chose nothing": self.difference(other_seeds, bag),
         }
-        for title, answers in predictors.items():
+        for title, predictions in predictors.items():
             if title not in (first, BAG_OF_WORDS, MOST_FREQUENT):
-                rows[title] = self.difference(answers, bag)
+                rows[title] = self.difference(predictions, bag)
         return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def difference(self, first, second):
@@ -156,7 +163,7 @@ class Page:
         of pretraining, the same for all tasks and both predictors.
 
         Args:
-            first, second: {task: answers (S, n)}; second also (1, n), if the predictor has no seeds
+            first, second: {task: predictions (S, n)}; second also (1, n), if it has no seeds
 
         Returns: {task: points, "mean", "from" and "to"}, or nothing if a task is missing
         """
@@ -173,10 +180,10 @@ class Page:
             for draw in range(BOOTSTRAP_DRAWS):
                 examples = rng.integers(len(targets), size=len(targets))
                 seeds_of_second = seeds[draw] if len(second[task]) > 1 else [0]
-                first_answers = first[task][seeds[draw]][:, examples]
-                second_answers = second[task][seeds_of_second][:, examples]
-                first_score = mean_score(first_answers, targets[examples])
-                second_score = mean_score(second_answers, targets[examples])
+                first_predictions = first[task][seeds[draw]][:, examples]
+                second_predictions = second[task][seeds_of_second][:, examples]
+                first_score = mean_score(first_predictions, targets[examples])
+                second_score = mean_score(second_predictions, targets[examples])
                 drawn[draw, column] = first_score - second_score
         low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
         return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
@@ -190,11 +197,11 @@ class Page:
 
         def difference(first, second):
             both = [predictors[VARIANT_TITLES[variant]] for variant in (first, second)]
-            count = min(len(answers[NATURAL[0]]) for answers in both)
-            of_common_seeds = []
-            for answers in both:
-                of_common_seeds.append({task: answers[task][:count] for task in NATURAL})
-            return {"seeds": str(count), **self.difference(*of_common_seeds)}
+            count = min(len(predictions[NATURAL[0]]) for predictions in both)
+            common_predictions = []
+            for predictions in both:
+                common_predictions.append({task: predictions[task][:count] for task in NATURAL})
+            return {"seeds": str(count), **self.difference(*common_predictions)}
 
         return self.compared(difference)
 
@@ -218,8 +225,8 @@ class Page:
                 paradigms = rng.integers(paradigm_count, size=paradigm_count)
                 drawn.append(points[np.ix_(seeds, paradigms)].mean())
             low, high = np.percentile(drawn, [2.5, 97.5])
-            of_seeds = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points.mean(axis=1))}
-            return {**of_seeds, "mean": points.mean(), "from": low, "to": high}
+            seed_means = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points.mean(axis=1))}
+            return {**seed_means, "mean": points.mean(), "from": low, "to": high}
 
         return self.compared(difference)
 
@@ -260,8 +267,8 @@ class Page:
         for variant in VARIANT_TITLES:
             if variant not in measured:
                 continue
-            of_variant = records[records.arm == variant]
-            scores = of_variant.pivot_table(index="predictor", columns="task", values="value")
+            variant_records = records[records.arm == variant]
+            scores = variant_records.pivot_table(index="predictor", columns="task", values="value")
             rows[VARIANT_TITLES[variant]] = scores.loc[FINE_TUNED_ON_FEW]
             if variant == FINE_TUNED_VARIANTS[0]:
                 rows[VARIANT_TITLES[variant] + WITH_BAG] = scores.loc[ENSEMBLE]
@@ -279,7 +286,11 @@ class Page:
             halves[title] = self.seeds(variant, PAIRS_FEATURE)
         for model in NGRAM_MODELS:
             halves[model] = [self.baselines[f"{PAIRS_FEATURE}/{model}"]]
-        return {title: np.stack(of_seeds) / 2 for title, of_seeds in halves.items() if of_seeds}
+        return {
+            title: np.stack(halves_of_seeds) / 2
+            for title, halves_of_seeds in halves.items()
+            if halves_of_seeds
+        }
 
     def pairs(self):
         """The shares of right decisions of all minimal pairs, and of those with known words."""
@@ -319,8 +330,8 @@ class Page:
         is_validation = self.records.feature == "validation"
         records = self.records[is_validation & (self.records.metric == "bits")]
         for variant in VARIANT_TITLES:
-            of_variant = records[records.arm == variant]
-            for updates, values in of_variant.groupby("updates").value:
+            variant_records = records[records.arm == variant]
+            for updates, values in variant_records.groupby("updates").value:
                 cells = rows.setdefault(VARIANT_TITLES[variant], {})
                 cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
         frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")

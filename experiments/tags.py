@@ -113,9 +113,9 @@ def lines_of(sentence):
 def write_splits(lines, dest):
     """Writes {split: lines} into a folder."""
     dest.mkdir(parents=True, exist_ok=True)
-    for split, of_split in lines.items():
+    for split, split_lines in lines.items():
         with atomic_write(dest / f"{split}.txt") as stream:
-            stream.writelines(of_split)
+            stream.writelines(split_lines)
 
 
 def scored_rows(path):
@@ -142,8 +142,8 @@ def trial_table():
     """The table of SMALL.md of the trials: settings by tasks."""
     records = pd.read_csv(RECORDS / TRIALS_RECORD)
     rows = []
-    for setting, of_setting in records.groupby("setting", sort=False):
-        scores = of_setting.set_index("task").score
+    for setting, trials_of_setting in records.groupby("setting", sort=False):
+        scores = trials_of_setting.set_index("task").score
         rows.append([setting, *(scores.get(task) for task in METRICS)])
     return markdown_table(["", *(f"{task}, {metric}" for task, metric in METRICS.items())], rows)
 
@@ -173,9 +173,9 @@ def score_table():
     records = pd.read_csv(RECORDS / RECORD)
     columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
     rows = []
-    for predictor, of_predictor in records.groupby("predictor", sort=False):
-        scores = of_predictor.groupby(["task", "file"]).score.mean()
-        runs = str(of_predictor.run.nunique()) if predictor in VARIANT_TITLES else ""
+    for predictor, predictor_records in records.groupby("predictor", sort=False):
+        scores = predictor_records.groupby(["task", "file"]).score.mean()
+        runs = str(predictor_records.run.nunique()) if predictor in VARIANT_TITLES else ""
         cells = [f"{scores[column]:.2f}" for column in columns]
         rows.append([VARIANT_TITLES.get(predictor, predictor), runs, *cells])
     names = [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]

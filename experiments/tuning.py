@@ -107,10 +107,10 @@ class Trial:
         self.scored = np.flatnonzero(np.isin(parts, SCORED))
 
 
-def score_of_part(answers, trial):
-    """The score of answers for the part that is scored, in percent."""
+def score_of_part(predictions, trial):
+    """The score of predictions for the part that is scored, in percent."""
     targets = trial.examples.targets[trial.scored]
-    return compute_scores([trial.metric], targets, answers)[trial.metric]
+    return compute_scores([trial.metric], targets, predictions)[trial.metric]
 
 
 def write_trials(path, rows):
@@ -125,8 +125,8 @@ def measure_bag_of_words(folder):
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = NgramCounts([(text,) for text in trial.texts])
-        answers = predict_with_bag(counts, trial.examples.targets, trial.train, trial.scored)
-        value = round(score_of_part(answers, trial), 4)
+        predictions = predict_with_bag(counts, trial.examples.targets, trial.train, trial.scored)
+        value = round(score_of_part(predictions, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
     write_trials(TUNING_RECORDS / "bag_of_words.csv", rows)
 

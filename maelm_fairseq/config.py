@@ -155,10 +155,10 @@ def check_shared_layers(cfg):
         )
 
 
-def check_positions(length, positions, origin, fix, model="the model"):
+def check_positions(length, max_positions, origin, advice, model="the model"):
     """Refuses sequences of up to `length` tokens if a model has fewer positions.
 
-    The message says where the length comes from (`origin`), what to do (`fix`), and which model.
+    The message says where the length comes from (`origin`), what to do (`advice`), and which model.
     """
-    if length > positions:
-        raise UsageError(f"{origin}, but {model} has {positions} positions: {fix}")
+    if length > max_positions:
+        raise UsageError(f"{origin}, but {model} has {max_positions} positions: {advice}")

@@ -40,9 +40,11 @@ def from_pretrained(checkpoint, data=None):
     else:
         folder = os.fspath(data)
     dictionary, tokenizer = read_vocabulary(folder)
-    state = read_checkpoint(checkpoint_file)
-    model = build_model(state, dictionary, checkpoint_file)
-    return MaeLm(model, dictionary, tokenizer, folder, info_of_checkpoint(state, checkpoint_file))
+    checkpoint = read_checkpoint(checkpoint_file)
+    model = build_model(checkpoint, dictionary, checkpoint_file)
+    return MaeLm(
+        model, dictionary, tokenizer, folder, info_of_checkpoint(checkpoint, checkpoint_file)
+    )
 
 
 class MaeLm(MaskPrediction, Classification, QuestionAnswering):

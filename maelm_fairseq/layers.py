@@ -77,12 +77,12 @@ class RelativePositionBias(nn.Module):
         self,
         num_buckets: int,
         max_distance: int,
-        heads: int,
+        num_heads: int,
         max_positions: int,
         scheme: str = AUTHORS,
     ):
         super().__init__()
-        self.table = nn.Embedding(num_buckets, heads)
+        self.table = nn.Embedding(num_buckets, num_heads)
         self.max_positions = max_positions
         self.scheme = scheme
         distances = np.arange(-max_positions, max_positions + 1)  # padding has position -1
@@ -96,16 +96,16 @@ class RelativePositionBias(nn.Module):
         The preference weakens with each successive pair of heads. The other heads attend
         uniformly, as at BERT's initialisation: `<s>` must see the whole text.
         """
-        num_buckets, heads = self.table.weight.shape
+        num_buckets, num_heads = self.table.weight.shape
         half = num_buckets // 2
-        head = torch.arange(heads // 2)
+        head = torch.arange(num_heads // 2)
         bucket = torch.arange(num_buckets)
         offset = bucket - (half - 1)  # how many buckets to the right of distance 0
         if self.scheme == T5:
             offset = torch.where(bucket < half, -bucket, bucket - half)
         side = 2 * (head % 2) - 1
         slope = 2.0 ** (1 - head // 2)
-        self.table.weight[:, : heads // 2] = -slope * (offset[:, None] - side).abs()
+        self.table.weight[:, : num_heads // 2] = -slope * (offset[:, None] - side).abs()
 
     def forward(self, query_positions, key_positions):
         """Original positions (B, Q) and (B, T) -> (B, H, Q, T) bias of each query to each key."""
@@ -125,10 +125,10 @@ class Attention(nn.Module):
     All have the same projections.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float):
+    def __init__(self, width: int, num_heads: int, dropout: float):
         super().__init__()
-        self.heads = heads
-        self.head_width = width // heads
+        self.num_heads = num_heads
+        self.head_width = width // num_heads
         self.dropout = dropout
         self.query = nn.Linear(width, width)
         self.key_value = nn.Linear(width, 2 * width)
@@ -141,8 +141,8 @@ class Attention(nn.Module):
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
         queries = self.query(last_positions(x, Q).flatten(0, 1))
         key_value = self.key_value(x.flatten(0, 1))
-        queries = queries.view(B, Q, self.heads, self.head_width)
-        key_value = key_value.view(B, T, 2, self.heads, self.head_width)
+        queries = queries.view(B, Q, self.num_heads, self.head_width)
+        key_value = key_value.view(B, T, 2, self.num_heads, self.head_width)
         dropout = self.dropout if self.training else 0.0
         attended = grouped_attention(queries, key_value, groups, dropout)
         return self.out(attended.reshape(B * Q, C))
@@ -155,13 +155,13 @@ class TransformerLayer(nn.Module):
         self,
         width: int,
         ffn_width: int,
-        heads: int,
+        num_heads: int,
         dropout: float,
         attention_dropout: float,
         eps: float,
     ):
         super().__init__()
-        self.attention = Attention(width, heads, attention_dropout)
+        self.attention = Attention(width, num_heads, attention_dropout)
         self.attention_norm = nn.LayerNorm(width, eps)
         self.ffn = nn.ModuleList([nn.Linear(width, ffn_width), nn.Linear(ffn_width, width)])
         self.ffn_norm = nn.LayerNorm(width, eps)
@@ -207,7 +207,7 @@ class Transformer(nn.Module):
     def __init__(self, cfg, num_layers, dropout, attention_dropout, relative_bias=True):
         super().__init__()
         width = cfg.encoder_embed_dim
-        heads = cfg.encoder_attention_heads
+        num_heads = cfg.encoder_attention_heads
         num_buckets = cfg.relative_position_num_buckets
         self.embed_positions = nn.Embedding(cfg.max_positions + 1, width, padding_idx=0)
         self.norm = nn.LayerNorm(width, cfg.layer_norm_eps)
@@ -217,10 +217,10 @@ class Transformer(nn.Module):
             max_distance = cfg.relative_position_max_distance
             buckets = str(cfg.relative_position_buckets)
             self.relative_bias = RelativePositionBias(
-                num_buckets, max_distance, heads, cfg.max_positions, buckets
+                num_buckets, max_distance, num_heads, cfg.max_positions, buckets
             )
         ffn_width = cfg.encoder_ffn_embed_dim
-        sizes = (width, ffn_width, heads, dropout, attention_dropout, cfg.layer_norm_eps)
+        sizes = (width, ffn_width, num_heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(num_layers))
 
     def forward(self, x, positions, padded: bool, num_outputs=None, masks=None, all_layers=False):

@@ -153,8 +153,8 @@ class MaskedBatch(NamedTuple):
             masked_positions=masked,
             num_predicted=self.num_predicted + highest - fewest,
         )
-        already_visible, of_masks = target.tensor_split([target.size(1) - M], dim=1)
-        return batch, torch.cat([already_visible, *split(of_masks, pad)], dim=1)
+        already_visible, mask_values = target.tensor_split([target.size(1) - M], dim=1)
+        return batch, torch.cat([already_visible, *split(mask_values, pad)], dim=1)
 
     def _counts_of_visible_masks(self, share, offset):
         """How many masks of each block the encoder sees: int64 (B, 1), the fewest, and the most."""

@@ -108,8 +108,8 @@ def entity_scores(targets, predicted):
 
 def has_entities(labels):
     """Whether tags are of entities: besides O, all are like B-PER and I-PER."""
-    of_entities = [label for label in labels if label != "O"]
-    return bool(of_entities) and all(re.match("[BIESLU]-[^-]", label) for label in of_entities)
+    entity_labels = [label for label in labels if label != "O"]
+    return bool(entity_labels) and all(re.match("[BIESLU]-[^-]", label) for label in entity_labels)
 
 
 def metrics_of_tags(labels):

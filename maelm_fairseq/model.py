@@ -252,8 +252,8 @@ def needs_no_change(mode, module):
 def check_task_options(cfg, task):
     """Refuses a pretraining task that the model cannot do."""
     tokens = task.max_positions()
-    fix = "lower it, or raise --max-positions"
-    check_positions(tokens, cfg.max_positions, f"--tokens-per-sample {tokens}", fix)
+    advice = "lower it, or raise --max-positions"
+    check_positions(tokens, cfg.max_positions, f"--tokens-per-sample {tokens}", advice)
     if cfg.decoder_layers == 0:
         settings = getattr(task, "mask_settings", None)
         if settings is not None and settings.encoder_mask_fraction < 1:

@@ -66,8 +66,8 @@ def groups_by_rate(weights, decay):
         )
     groups = []
     for depth in sorted({weight.param_group for weight in weights}):
-        of_depth = [weight for weight in weights if weight.param_group == depth]
-        groups.append({"params": of_depth, LR_SHARE_KEY: decay**depth})
+        weights_at_depth = [weight for weight in weights if weight.param_group == depth]
+        groups.append({"params": weights_at_depth, LR_SHARE_KEY: decay**depth})
     return groups
 
 

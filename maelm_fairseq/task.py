@@ -12,7 +12,7 @@ from omegaconf import II, MISSING
 
 from .base.checkpoint_names import resumable_checkpoints
 from .base.errors import MissingFileError, UsageError
-from .base.line_sizes import check_index
+from .base.line_index import check_index
 from .base.option_fields import as_dict, setting
 from .base_task import MaeLmBaseTask, check_metric_is_logged
 from .data.blocks import TokenBlocks

@@ -34,8 +34,8 @@ def load_dictionary(folder):
             "expected data written by data-prep/prepare.sh or fairseq-preprocess"
         )
     expected = "a dictionary: a line `symbol count` for each symbol, in UTF-8, none of them twice"
-    fix = "use the file that was written with the data, unchanged"
-    with open_to_read(path) as stream, as_usage_error(path, expected, fix):
+    advice = "use the file that was written with the data, unchanged"
+    with open_to_read(path) as stream, as_usage_error(path, expected, advice):
         dictionary = Dictionary.load(io.TextIOWrapper(stream, "utf-8"))
     if len(dictionary) == dictionary.nspecial:
         raise UsageError(

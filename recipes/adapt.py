@@ -237,8 +237,8 @@ def check_options(args, fairseq_args, positions):
     whole = parse_fairseq_args([*options, *fairseq_args])
     refuse_recipe_options(SET_BY_RECIPE, recipe, whole, fairseq_args)
     tokens = whole.tokens_per_sample
-    fix = f"lower it, or add --extend-positions {tokens}"
-    check_positions(tokens, extended, f"--tokens-per-sample {tokens}", fix)
+    advice = f"lower it, or add --extend-positions {tokens}"
+    check_positions(tokens, extended, f"--tokens-per-sample {tokens}", advice)
 
 
 def adapt(execute, args, fairseq_args, positions, dest, work):
@@ -256,8 +256,8 @@ def adapt(execute, args, fairseq_args, positions, dest, work):
     record = work / "imported.json"
     origin = origin_of_import(args)
     if record.exists():
-        fix = f"choose another --dest, or remove {dest} and {work}"
-        check_same_origin(work, read_json(record, dict, "the record of an import"), origin, fix)
+        advice = f"choose another --dest, or remove {dest} and {work}"
+        check_same_origin(work, read_json(record, dict, "the record of an import"), origin, advice)
     prepare(execute, args, data)
     if not (record.exists() and imported.exists()):
         imported.unlink(missing_ok=True)

@@ -63,8 +63,8 @@ def prepare_runs(task_name, argv):
     args, fairseq_args = parse(task_class, argv, SCRIPTS[task_name], __doc__)
     command = FineTuningCommand(task_name, task_class, args, fairseq_args)
     if command.name == TABLE:
-        fix = "rename it, as the table of results has that name"
-        raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {fix}")
+        advice = "rename it, as the table of results has that name"
+        raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {advice}")
     read_table(args.save_dir)
     candidates = combinations(args, command.defaults)
     cfg = command.configuration(candidates[0])
@@ -129,7 +129,7 @@ def warn_if_still_rising(curves, result, epochs):
             f"too few validations, under {MIN_VALIDATIONS}, to tell whether the score was still "
             f"rising; try more --epochs than {epochs}"
         )
-    rise = late_rise(curves, result.error)
+    rise = late_rise(curves, result.standard_error)
     if rise is not None:
         where = f"{result.metric} on {result.file_name} rose by {rise:.2f} over the last quarter of"
         print(f"not finished: {where} training; try more --epochs than {epochs}")
@@ -193,14 +193,14 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
         [os.path.basename(runs.seeds_folder(hyperparameters)), *command.fairseq_args]
     )
     results = []
-    for metric, error in best_scores.errors.items():
-        values = [of_seed[metric] for of_seed in scores]
+    for metric, standard_error in best_scores.standard_errors.items():
+        values = [seed_scores[metric] for seed_scores in scores]
         result = Result(
             command.name,
             file_name,
             metric,
             values,
-            error,
+            standard_error,
             start=start,
             settings=options,
             note=note,

@@ -75,10 +75,10 @@ def check_encoder_matches(model, labelled, checkpoint):
     found = describe_predictions(info.labels, info.texts_per_example)
     expected = describe_predictions(labelled.classes, len(labelled.texts[0]))
     if found != expected:
-        fix = "give the folder that it was fine-tuned on"
+        advice = "give the folder that it was fine-tuned on"
         raise UsageError(
             f"--checkpoint {checkpoint}: it predicts {found}, "
-            f"expected {expected}, as in --labelled; {fix}"
+            f"expected {expected}, as in --labelled; {advice}"
         )
 
 
@@ -108,10 +108,10 @@ def predict_labels(labelled, texts, model=None):
         encoder_dev_votes = predict_class_scores(model, dev_texts, labelled.classes)
         encoder_votes = predict_class_scores(model, texts, labelled.classes)
         votes = average_predictions(encoder_votes, votes, encoder_dev_votes, dev_votes)
-    answers = argmax_or_value(votes).tolist()
+    predictions = argmax_or_value(votes).tolist()
     if labelled.classes is None:
-        return answers
-    return [labelled.classes[int(index)] for index in answers]
+        return predictions
+    return [labelled.classes[int(index)] for index in predictions]
 
 
 def table_of_labels(labelled, texts, model=None):

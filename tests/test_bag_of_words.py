@@ -81,10 +81,10 @@ def test_one_example_has_a_score_without_an_error(tmp_path):
     scores = bag_of_words.score_files(labelled, outputs)
     of_dev, _, of_test, _ = sorted(scores, key=lambda score: (score.file, score.predictor))
     assert (of_dev.file, of_dev.predictor, of_dev.value) == ("dev.tsv", "bag of words", 100.0)
-    assert np.isnan(of_dev.error)
+    assert np.isnan(of_dev.standard_error)
     assert of_test.file == "test.tsv"
     # The error of two examples, as the third one has no label.
-    assert of_test.error == pytest.approx(0 if of_test.value == 100 else 50)
+    assert of_test.standard_error == pytest.approx(0 if of_test.value == 100 else 50)
 
 
 def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsys):

@@ -12,7 +12,7 @@ from fairseq.data import data_utils
 
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.line_sizes import HEADER, LineIndex
+from maelm_fairseq.base.line_index import HEADER, LineIndex
 from maelm_fairseq.data.batching import Batches, EveryItemDataset, batch_ends
 from maelm_fairseq.data.blocks import TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
@@ -59,12 +59,12 @@ def test_blocks_hold_every_token_once_and_in_order(tmp_path, mode, size):
         blocks = TokenBlocks(write(tmp_path / f"train{seed}", lines), size, mode)
         assert [blocks[i].tolist() for i in range(len(blocks))] == naive_blocks(lines, size, mode)
         tokens_out = sum(map(len, blocks))
-        assert f"{blocks.tokens_in:,} tokens in" in str(blocks)
+        assert f"{blocks.num_tokens:,} tokens in" in str(blocks)
         assert f"{tokens_out:,} tokens out" in str(blocks)
         blank = lines.count([])
         assert f"{len(lines) - blank} lines with text + {blank} blank, " in str(blocks)
         separators = lines.count([]) if mode == "complete_doc" else 0
-        assert blocks.tokens_in == tokens_out + separators
+        assert blocks.num_tokens == tokens_out + separators
 
 
 @pytest.mark.parametrize("lines, message", [

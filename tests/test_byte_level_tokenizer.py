@@ -71,7 +71,7 @@ def test_tokens_are_those_of_the_library(roberta):
     library = tokenizers.Tokenizer.from_file(str(theirs / "tokenizer.json"))
     b = model.tokenizer.encode("b")
     symbols = "<s>a</s> <pad>"
-    in_pretraining = model.tokenizer.encode_lines([symbols])[0].tolist()
+    in_pretraining = model.tokenizer.encode_plain_text([symbols])[0].tolist()
     assert model.tokenizer.encode(symbols) == in_pretraining
     for line in [*text(7), *EDGE_CASES, *EDGE_CASES_WITH_MASK, " a", "  a  b"]:
         tokens = model.tokenizer.encode(line)
@@ -185,9 +185,9 @@ def test_a_special_token_of_ones_own_is_one_token_everywhere(roberta, tmp_path):
     drug = tokenizer.symbols.index("[DRUG]")
     line = "kan [DRUG] losh</s>"
     exported = made_from(tokenizer, tmp_path / "exported")
-    assert tokenizer.encode_lines([line])[0].tolist().count(drug) == 1
+    assert tokenizer.encode_plain_text([line])[0].tolist().count(drug) == 1
     assert tokenizer.encode(line).count(drug) == exported.encode(line).ids.count(drug) == 1
-    assert tokenizer.spans(line)[0] == tokenizer.encode(line)
+    assert tokenizer.encode_with_offsets(line)[0] == tokenizer.encode(line)
     assert 2 not in tokenizer.encode(line)  # `</s>` is text
     assert "[DRUG]" not in exported.decode(exported.encode(line).ids)
 
@@ -242,7 +242,7 @@ def test_an_added_word_takes_no_other_token(roberta):
     assert new.words_added_to(old) == [inside, "\u00e9"]
     assert old.words_added_to(new) is None
     for line in [f"x{inside} {inside}", "caf\u00e9 \u00e9", "<s> <mask>"]:
-        assert new.decode(new.encode_lines([line])[0].tolist()) == line
+        assert new.decode(new.encode_plain_text([line])[0].tolist()) == line
     for word in ["<s>", MASK, "IL-6", "B2B"]:
         message = f"{word!r} cannot become a token of .* add words of letters alone"
         refuses(message, ByteLevelTokenizer, path, [word])
@@ -271,11 +271,11 @@ def test_what_files_may_have_differently_changes_nothing(roberta, tmp_path):
 
     (tmp_path / "tokenizer.json").write_text(unfit(roberta[0], change))
     new, old = read_tokenizer(tmp_path), roberta[2].tokenizer
-    assert new.contents() == old.contents()
+    assert new.file_bytes() == old.file_bytes()
     line = "<s> Kan lo <pad> losh mipo </s>"
     assert new.encode(line) == old.encode(line)
     assert 1 not in new.encode(line)
-    tokens = new.encode_lines([line])[0]
+    tokens = new.encode_plain_text([line])[0]
     assert tokens.min() > 3
     assert new.decode(tokens.tolist()) == line
 

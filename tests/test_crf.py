@@ -52,7 +52,7 @@ def test_it_uses_the_words_around_where_the_most_frequent_tag_cannot(files):
         frequent = scores[crf.MOST_FREQUENT_TAG, file, "accuracy"]
         assert ours.value == 100
         assert frequent.value < 95
-        assert ours.error < frequent.error
+        assert ours.standard_error < frequent.standard_error
 
 
 def test_a_word_gets_its_most_frequent_tag_and_a_new_word_that_of_all():

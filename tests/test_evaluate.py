@@ -199,8 +199,8 @@ def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_
     mlm, mae_lm, _ = three_records
     targets = mlm.arrays["imdb/targets"]
     assert mae_lm.arrays["imdb/targets"].tolist() == targets.tolist()
-    mlm_correct = mlm.answers("imdb", "mean") == targets
-    mae_lm_correct = mae_lm.answers("imdb", "mean") == targets
+    mlm_correct = mlm.predictions("imdb", "mean") == targets
+    mae_lm_correct = mae_lm.predictions("imdb", "mean") == targets
     width = 1.96 * 100 * (mae_lm_correct.astype(float) - mlm_correct).std() / 150**0.5
     difference, low, high = map(float, rows["imdb"][:3])
     assert difference - low == pytest.approx(width, rel=0.1)

@@ -216,7 +216,7 @@ def leave_one_out_loss(x, y, strength):
     return np.mean(errors)
 
 
-def naive_answers(task, predicted):
+def naive_predictions(task, predicted):
     if not task.labels:
         return predicted[:, 0]
     if len(task.labels) == 2:
@@ -227,9 +227,9 @@ def naive_answers(task, predicted):
 def naive_probe(x, task, strengths):
     """Cross-validation written a second time.
 
-    Returns the answers, the selected layers, and the losses that select them.
+    Returns the predictions, the selected layers, and the losses that select them.
     """
-    answers = np.empty(x.shape[:2])
+    predictions = np.empty(x.shape[:2])
     losses = np.empty((5, len(x)))
     y = as_numbers(task.targets)
     for fold, layer in itertools.product(range(5), range(len(x))):
@@ -239,8 +239,8 @@ def naive_probe(x, task, strengths):
         tried = [(leave_one_out_loss(z[train], y[train], s), s) for s in strengths]
         losses[fold, layer], strength = min(tried)
         predicted = ridge(z[train], y[train], strength)(z[test])
-        answers[layer, test] = naive_answers(task, predicted)
-    return answers, losses.argmin(1).tolist(), losses
+        predictions[layer, test] = naive_predictions(task, predicted)
+    return predictions, losses.argmin(1).tolist(), losses
 
 
 @pytest.mark.parametrize("classes", [2, 3, 0])
@@ -250,10 +250,10 @@ def test_probes_select_by_leaving_one_out_inside_the_training_folds(classes, mon
     strengths = [1.0, 100.0]
     monkeypatch.setattr(probes, "RIDGE_STRENGTHS", strengths)
     probed = probes.probe_all_layers(x, task)
-    answers, layers, losses = naive_probe(x, task, strengths)
+    predictions, layers, losses = naive_probe(x, task, strengths)
     assert probed["layers"].tolist() == layers
     assert set(layers) == {1}
-    np.testing.assert_allclose(probed["answers"], answers, atol=1e-6)
+    np.testing.assert_allclose(probed["predictions"], predictions, atol=1e-6)
     np.testing.assert_allclose(probes.probe_layer(x[0], task)[1], losses[:, 0], rtol=1e-6)
 
 

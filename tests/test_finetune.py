@@ -284,7 +284,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, argumen
 def test_the_highest_score_is_named(encoder, bag, both, expected):
     leads = [{"lead": np.median(encoder) - bag}, {"lead": both - bag}]
     for lead in leads:
-        lead["lead_error"] = 1.0
+        lead["lead_standard_error"] = 1.0
     results = [
         finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, **leads[0]),
         finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0),
@@ -312,7 +312,7 @@ def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
     results = []
     for name, value in {**scores, TOGETHER: both}.items():
         lead = (
-            dict(lead=value - bag, lead_error=0.5)
+            dict(lead=value - bag, lead_standard_error=0.5)
             if name in (finetune_results.ENCODER, TOGETHER)
             else {}
         )
@@ -341,10 +341,10 @@ def test_a_score_that_still_rises_is_pointed_out():
     """By the median over seeds, over the last quarter, if it is more than the standard error."""
     flat = [1, 50, 70, 70, 70, 71, 70, 70]
     rising = [1, 20, 30, 40, 50, 60, 70, 80]
-    assert finetune_results.late_rise([rising, rising, flat], error=2.0) == 20
-    assert finetune_results.late_rise([rising, flat, flat], error=2.0) is None
-    assert finetune_results.late_rise([rising], error=25.0) is None
-    assert finetune_results.late_rise([[1, 90]], error=1.0) is None
+    assert finetune_results.late_rise([rising, rising, flat], standard_error=2.0) == 20
+    assert finetune_results.late_rise([rising, flat, flat], standard_error=2.0) is None
+    assert finetune_results.late_rise([rising], standard_error=25.0) is None
+    assert finetune_results.late_rise([[1, 90]], standard_error=1.0) is None
 
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):

@@ -418,7 +418,7 @@ def questions(prepared, tmp_path):
         for name in ["train", "dev"]:
             write_squad(tmp_path / f"{name}.json", paragraphs)
         task = make_task("squad", data=str(prepared), labelled=str(tmp_path))
-        task.positions = 64
+        task.max_tokens = 64
         task.prepare_state()
         task.load_dataset(split)
         return task, task.datasets[split]
@@ -670,7 +670,7 @@ def rows_of_report(report):
 def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pretrained, tmp_path):
     folder = labelled.tags(tmp_path)
     task = make_task("mae_lm_tokens", data=pretrained[0], labelled=str(folder))
-    task.positions = 32
+    task.max_tokens = 32
     task.prepare_state()
     task.load_dataset("test")
     assert task.datasets["test"].metrics == ["f1", "precision", "recall", "accuracy"]

@@ -65,8 +65,8 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
 def test_a_line_that_is_no_pair_of_blimp_is_refused(tmp_path, line, message):
     path = write_lines(tmp_path / "x.jsonl", blimp_line("a", "b"), line)
     fields = "sentence_good, sentence_bad, linguistics_term, UID"
-    fix = f"expected an object with {fields}, all of them text; correct the line"
-    refuses(f"{message}.*; {fix}", read_pairs, path)
+    advice = f"expected an object with {fields}, all of them text; correct the line"
+    refuses(f"{message}.*; {advice}", read_pairs, path)
 
 
 def test_files_and_folders_without_pairs_are_refused(tmp_path):

@@ -217,11 +217,11 @@ def test_unigrams_are_frequencies_of_tokens(place):
     folder, arguments = place
     _, tokenizer = read_vocabulary(arguments[3])
     counts = collections.Counter(tokenizer.encode("kan lo kan"))
-    tokens, sizes = tokenizer.encode_lines(["kan lo", "kan"])
+    tokens, sizes = tokenizer.encode_plain_text(["kan lo", "kan"])
     model = ngrams.Unigrams(tokens, sizes, len(tokenizer.symbols))
     total = len(tokens) + len(tokenizer.symbols)
     expected = [-np.log2((counts[token] + 1) / total) for token in tokenizer.encode("lo kan")]
-    bits = model.bits(*tokenizer.encode_lines(["", "lo kan"]))
+    bits = model.bits(*tokenizer.encode_plain_text(["", "lo kan"]))
     assert bits == pytest.approx([0, sum(expected)])
 
 

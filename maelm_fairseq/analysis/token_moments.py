@@ -43,12 +43,12 @@ def effective_rank(singular_values, tau=TAU):
 class TokenMoments:
     """X^T X of the representations X of each family at each depth, exact for any number of tokens.
 
-    `matrices` maps each family to float64 (D, C, C), `tokens` each to the number of its tokens.
+    `matrices` maps each family to float64 (D, C, C), `num_tokens` each to the number of its tokens.
     """
 
     def __init__(self):
         self.matrices = {}
-        self.tokens = {}
+        self.num_tokens = {}
 
     def add(self, family, hidden, chosen):
         """Adds tokens of a batch.
@@ -62,11 +62,11 @@ class TokenMoments:
             width = hidden[0].size(-1)
             shape = len(hidden), width, width
             self.matrices[family] = hidden[0].new_zeros(shape, dtype=torch.float64)
-            self.tokens[family] = 0
+            self.num_tokens[family] = 0
         for matrix, layer in zip(self.matrices[family], hidden):
             x = layer[chosen].double()
             matrix.addmm_(x.t(), x)
-        self.tokens[family] += int(chosen.sum())
+        self.num_tokens[family] += int(chosen.sum())
 
     def matrix(self, family):
         """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
@@ -74,7 +74,7 @@ class TokenMoments:
 
     def count(self, family):
         """The number of tokens of a family."""
-        return sum(self.tokens[part] for part in PARTS_OF_FAMILY.get(family, [family]))
+        return sum(self.num_tokens[part] for part in PARTS_OF_FAMILY.get(family, [family]))
 
     def singular_values(self, family):
         """float64 (D, C), largest first."""
@@ -103,12 +103,12 @@ class TokenMoments:
         return torch.stack(outside)
 
 
-def sample_blocks(dataset, tokens, mask_prob=0.15, seed=1):
+def sample_blocks(dataset, min_tokens, mask_prob=0.15, seed=1):
     """Draws blocks of text, and the positions of each to mask.
 
     Args:
         dataset: `masked_items.MaskedBlockDataset`
-        tokens: minimum number of tokens; fewer if the dataset has fewer
+        min_tokens: fewer if the dataset has fewer
         mask_prob: share of the positions that are masked, never `<s>`
         seed: of both draws
     Returns: list of (tokens (T,) int64, masked (T,) bool)
@@ -116,9 +116,9 @@ def sample_blocks(dataset, tokens, mask_prob=0.15, seed=1):
     settings = MaskSettings(mask_prob, encoder_mask_fraction=1)
     masking = Masking(settings, dataset.dictionary, seed)
     order = np.random.default_rng(seed).permutation(len(dataset))
-    enough = int(np.searchsorted(np.cumsum(dataset.sizes[order]), tokens)) + 1
+    num_blocks = int(np.searchsorted(np.cumsum(dataset.sizes[order]), min_tokens)) + 1
     blocks = []
-    for index in order[:enough]:
+    for index in order[:num_blocks]:
         block = dataset.tokens(index)
         masked = np.zeros(len(block), dtype=bool)
         masked[masking(block, 1, int(index)).predicted_visible] = True

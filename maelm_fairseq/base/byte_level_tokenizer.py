@@ -75,13 +75,13 @@ class ByteLevelTokenizer(Tokenizer):
 
     def words_added_to(self, other):
         size = len(other.symbols)
-        words = [self.show(token) for token in range(size, len(self.symbols))]
+        words = [self.token_text(token) for token in range(size, len(self.symbols))]
         if not isinstance(other, ByteLevelTokenizer) or self.symbols[:size] != other.symbols:
             return None
-        is_extension = ByteLevelTokenizer(other.path, words).contents() == self.contents()
+        is_extension = ByteLevelTokenizer(other.path, words).file_bytes() == self.file_bytes()
         return words if is_extension else None
 
-    def contents(self, for_words=False):
+    def file_bytes(self, for_words=False):
         """The contents of a tokenizer.json: the same bytes for all files that give the same tokens.
 
         With `for_words`, each text gets a space before it, for words that are encoded one by one.
@@ -94,12 +94,12 @@ class ByteLevelTokenizer(Tokenizer):
         tokenizer = type(self._tokenizer).from_str(json.dumps(file))
         return tokenizer.to_str(pretty=True).encode()
 
-    def _taking(self, symbols, for_words=False):
+    def _reading(self, symbols, for_words=False):
         """A tokenizer that reads only these symbols in a text as tokens.
 
         The other special symbols, and `<mask>` if it is not among them, are text.
         """
-        file = json.loads(self.contents(for_words))
+        file = json.loads(self.file_bytes(for_words))
         for token in file["added_tokens"]:
             token["special"] = token["content"] in {*SPECIAL, MASK} - {*symbols}
         tokenizer = type(self._tokenizer).from_str(json.dumps(file))
@@ -108,15 +108,15 @@ class ByteLevelTokenizer(Tokenizer):
 
     @functools.cached_property
     def _plain(self):
-        return self._taking([])
+        return self._reading([])
 
     @functools.cached_property
     def _with_mask(self):
-        return self._taking([MASK])
+        return self._reading([MASK])
 
     @functools.cached_property
     def _word_encoder(self):
-        return self._taking([MASK], for_words=True)
+        return self._reading([MASK], for_words=True)
 
     def encode(self, text):
         return self._with_mask.encode(text, add_special_tokens=False).ids
@@ -127,7 +127,7 @@ class ByteLevelTokenizer(Tokenizer):
     def _plain_ids(self, lines):
         return [self._plain.encode(line, add_special_tokens=False).ids for line in lines]
 
-    def spans(self, text):
+    def encode_with_offsets(self, text):
         encoded = self._plain.encode(text, add_special_tokens=False)
         return encoded.ids, encoded.offsets
 
@@ -138,7 +138,7 @@ class ByteLevelTokenizer(Tokenizer):
         has_added_space = pieces[:1] == [MASK] or self._prefix
         return text[1:] if has_added_space else text
 
-    def show(self, token):
+    def token_text(self, token):
         return self._decoder.decode([self.symbols[token]]).strip()
 
 

@@ -21,8 +21,8 @@ def check_new_file(path):
         raise UsageError(f"{path}: found the name of a folder, expected that of a file")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.lexists(folder):
-        fix = "make it, or choose another --dest"
-        raise MissingFileError(f"{path}: its folder {folder} does not exist; {fix}")
+        advice = "make it, or choose another --dest"
+        raise MissingFileError(f"{path}: its folder {folder} does not exist; {advice}")
     check_new(path)
 
 
@@ -65,5 +65,5 @@ def check_writable(path, option="--dest"):
             remove(trial)
     except OSError as error:
         reason = f"{folder}: {error.strerror}"
-        fix = f"choose another {option}"
-        raise UsageError(f"{path}: cannot be written ({reason}); {fix}") from None
+        advice = f"choose another {option}"
+        raise UsageError(f"{path}: cannot be written ({reason}); {advice}") from None

@@ -17,7 +17,7 @@ def save_json(value, path, new=False):
         stream.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_json(path, value_type, expected, fix="remove it and run again"):
+def read_json(path, value_type, expected, advice="remove it and run again"):
     """Reads a JSON file, plain or gzip; no object in it may have a key twice.
 
     Args:
@@ -25,7 +25,7 @@ def read_json(path, value_type, expected, fix="remove it and run again"):
         value_type: of its value, as for `as_type`
         expected: what the file should be, for the error message, such as
             "the scores of this run"
-        fix: what to do about a damaged file, for the error message
+        advice: what to do about a damaged file, for the error message
     Raises:
         FileNotFoundError: there is no such file
         UsageError: it is not JSON, or its value is of another type
@@ -36,27 +36,27 @@ def read_json(path, value_type, expected, fix="remove it and run again"):
     try:
         return parse_json(read_text(path), value_type, path)
     except UsageError as error:
-        raise UsageError(f"{error}; {path} should be {expected}; {fix}") from None
+        raise UsageError(f"{error}; {path} should be {expected}; {advice}") from None
 
 
 # The beginning of a surrogate, half of a character of UTF-16, as JSON spells it.
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def parse_json(text, value_type, where):
+def parse_json(text, value_type, location):
     """A text in JSON as a value of a type, as for `as_type`; no object may have a key twice.
 
     Args:
         text: the JSON
         value_type: of its value
-        where: what error messages begin with
+        location: what error messages begin with
     Raises UsageError: it is not JSON, contains an unpaired surrogate, or its value is of another
         type
     """
     try:
         value = json.loads(text, object_pairs_hook=object_without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON ({error})") from None
+        raise UsageError(f"{location}: not JSON ({error})") from None
     if SURROGATE.search(text):
         decoded = json.dumps(value, ensure_ascii=False)  # a pair of surrogates is one character
         position = unpaired_surrogate_position(decoded)
@@ -64,9 +64,9 @@ def parse_json(text, value_type, where):
             surrogate = decoded[position]
             before = decoded[max(0, position - 30) : position]
             raise UsageError(
-                f"{where}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
+                f"{location}: unpaired surrogate {surrogate!a} after {before!r}; correct it"
             )
-    return as_type(value_type, value, where)
+    return as_type(value_type, value, location)
 
 
 def object_without_duplicates(pairs):

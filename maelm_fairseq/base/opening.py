@@ -46,7 +46,7 @@ def open_at_once(path, flags):
 
 
 @contextlib.contextmanager
-def as_usage_error(path, expected, fix):
+def as_usage_error(path, expected, advice):
     """Whatever a library raises in the block, while it reads a file, becomes a `UsageError`.
 
     Exempt are errors of the operating system, lack of memory, and what ends the program.
@@ -54,7 +54,7 @@ def as_usage_error(path, expected, fix):
     Args:
         path: of the file
         expected: what it should be, for the message, such as "a complete file of fairseq-train"
-        fix: what to do about it, for the message
+        advice: what to do about it, for the message
     Raises UsageError: the block has raised something;
         `PATH: cannot be read (WHAT), expected EXPECTED; FIX`
     """
@@ -70,4 +70,6 @@ def as_usage_error(path, expected, fix):
         sentence = " ".join(str(error).split()).partition(". ")[0]  # the others are for programmers
         if sentence:
             reason += f": {sentence[:200]}"
-        raise UsageError(f"{path}: cannot be read ({reason}), expected {expected}; {fix}") from None
+        raise UsageError(
+            f"{path}: cannot be read ({reason}), expected {expected}; {advice}"
+        ) from None

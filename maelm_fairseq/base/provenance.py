@@ -14,9 +14,9 @@ def checksums(paths):
     return {path: sha256(path) for path in paths}
 
 
-def check_unchanged(was):
+def check_unchanged(recorded):
     """Refuses to continue with files that are no longer what `checksums` found."""
-    for path, checksum in was.items():
+    for path, checksum in recorded.items():
         if sha256(path) != checksum:
             raise UsageError(
                 f"{path}: has changed since this began; run the command again when nothing writes "
@@ -24,19 +24,19 @@ def check_unchanged(was):
             )
 
 
-def check_same_origin(path, was, now, fix):
+def check_same_origin(path, recorded, current, advice):
     """Refuses work that was made with other options or from other inputs.
 
     Args:
         path: of the work
-        was: {name: value} of the options and inputs that it was made with
-        now: those that it should be made with
-        fix: what the user can do, for the message
+        recorded: {name: value} of the options and inputs that it was made with
+        current: those that it should be made with
+        advice: what the user can do, for the message
     """
     different = []
-    for name in {**was, **now}:
-        before = was.get(name, "not given")
-        after = now.get(name, "not given")
+    for name in {**recorded, **current}:
+        before = recorded.get(name, "not given")
+        after = current.get(name, "not given")
         if before == after:
             continue
         if is_short(before) and is_short(after):
@@ -46,7 +46,7 @@ def check_same_origin(path, was, now, fix):
     if different:
         raise UsageError(
             f"{path}: made from different inputs or with different options: "
-            f"{'; '.join(different)}; {fix}"
+            f"{'; '.join(different)}; {advice}"
         )
 
 

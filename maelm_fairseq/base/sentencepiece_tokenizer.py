@@ -73,11 +73,11 @@ class SentencePieceTokenizer(Tokenizer):
             for text, ids in zip(texts, all_ids)
         ]
 
-    def encode_lines(self, lines):
-        ids, sizes = super().encode_lines(lines)
+    def encode_plain_text(self, lines):
+        ids, sizes = super().encode_plain_text(lines)
         return np.where(ids == 0, UNKNOWN, ids + 1), sizes
 
-    def contents(self):
+    def file_bytes(self):
         return self._model
 
     def _plain_ids(self, lines):
@@ -98,7 +98,7 @@ class SentencePieceTokenizer(Tokenizer):
         is_joined = pieces[last] != guard[last]
         return ids[last:] if is_joined else ids[last + 1 :]
 
-    def spans(self, text):
+    def encode_with_offsets(self, text):
         encoded = self.processor.encode(text, return_type="offset_mapping")
         return self._tokens(encoded["ids"]), encoded["offsets"]
 
@@ -108,10 +108,10 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [mask if piece == MASK else piece for piece in pieces]
         return self.processor.decode(pieces).replace(mask, " " + MASK).strip()
 
-    def show(self, token):
+    def token_text(self, token):
         return self.symbols[token].replace(WORD_START, " ").strip()
 
-    def unknown(self, line):
+    def unknown_parts(self, line):
         ids = self.processor.encode(line)
         pieces = self.processor.encode(line, out_type=str)
         return [piece for i, piece in zip(ids, pieces) if i == 0]

@@ -65,7 +65,7 @@ class Tokenizer(ABC):
     def _plain_ids(self, lines):
         """The vocabulary's own ids of lines in which nothing is a symbol: list of lists."""
 
-    def encode_lines(self, lines):
+    def encode_plain_text(self, lines):
         """The tokens of lines in which nothing is a symbol.
 
         Returns: tokens, int64 (tokens,); how many each line has, int32 (lines,)
@@ -76,7 +76,7 @@ class Tokenizer(ABC):
         return tokens, sizes
 
     @abstractmethod
-    def spans(self, text):
+    def encode_with_offsets(self, text):
         """The tokens of a text, and their offsets in it, with spaces: list of (begin, end)."""
 
     @abstractmethod
@@ -84,15 +84,15 @@ class Tokenizer(ABC):
         """List of tokens -> normalised text; `<s>`, `</s>` and padding are skipped."""
 
     @abstractmethod
-    def show(self, token):
+    def token_text(self, token):
         """A token as text, without the mark of a word's beginning."""
 
-    def unknown(self, line):
+    def unknown_parts(self, line):
         """The parts of a line that are unknown: list of str."""
         return []
 
     @abstractmethod
-    def contents(self):
+    def file_bytes(self):
         """The bytes of the vocabulary file, for a folder of data."""
 
     def words_added_to(self, other):
@@ -100,7 +100,7 @@ class Tokenizer(ABC):
 
         None if the two differ in anything else.
         """
-        return [] if other.contents() == self.contents() else None
+        return [] if other.file_bytes() == self.file_bytes() else None
 
     def dict_text(self):
         """The contents of dict.txt: a line `symbol 1` for each symbol but the special ones.

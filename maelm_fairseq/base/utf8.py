@@ -74,13 +74,13 @@ def numbered_lines(stream, path):
         yield number, text.rstrip("\r\n")
 
 
-def refuse(line, wrong, where, start):
+def refuse(line, wrong, location, start):
     """Refuses a line for one of its bytes, with advice.
 
     Args:
         line: bytes
         wrong: the index of the byte in the line
-        where: what the message begins with: the file, and the number of the line
+        location: what the message begins with: the file, and the number of the line
         start: the first bytes of the file
     """
     byte = line[wrong]
@@ -93,15 +93,15 @@ def refuse(line, wrong, where, start):
     else:
         fault = f"contains a NUL character ({where_in_line}); expected text without any"
     if encoding is None and is_binary(start):
-        fix = "it is not a text file; decompress it first if it is compressed"
+        advice = "it is not a text file; decompress it first if it is compressed"
     elif encoding or byte:
-        fix = (
+        advice = (
             "convert it from its encoding, for example with "
             f"iconv -f {encoding or 'latin1'} -t UTF-8"
         )
     else:
-        fix = r"remove them, for example with tr -d '\000'"
-    raise UsageError(f"{where} {fault}; {fix}")
+        advice = r"remove them, for example with tr -d '\000'"
+    raise UsageError(f"{location} {fault}; {advice}")
 
 
 def is_binary(start):

@@ -91,7 +91,7 @@ def word_spans(tokenizer, text):
     for chunk in re.finditer(r"\S+", text):
         begins = [chunk.start()]
         if WITHOUT_SPACES.search(chunk[0]):
-            tokens, piece_spans = tokenizer.spans(chunk[0])
+            tokens, piece_spans = tokenizer.encode_with_offsets(chunk[0])
             inner_begins = set()
             for (begin, _), starts_word in zip(piece_spans, tokenizer.word_starts[tokens]):
                 if starts_word and begin:

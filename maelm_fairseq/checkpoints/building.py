@@ -49,10 +49,10 @@ def find_checkpoint(path):
     expected = " or ".join(map(os.path.basename, paths))
     names = sorted(os.listdir(path))
     found = ", ".join(names) or "nothing"
-    fix = "give the path of a checkpoint file"
+    advice = "give the path of a checkpoint file"
     if "config.json" in names:
-        fix = "AutoModel of transformers loads such an export"
-    raise MissingFileError(f"{path}: expected {expected}, found {found}; {fix}")
+        advice = "AutoModel of transformers loads such an export"
+    raise MissingFileError(f"{path}: expected {expected}, found {found}; {advice}")
 
 
 def read_checkpoint(checkpoint_file):
@@ -60,27 +60,29 @@ def read_checkpoint(checkpoint_file):
     return upgraded_checkpoint(read_file(checkpoint_file), checkpoint_file)
 
 
-def upgraded_checkpoint(state, path):
+def upgraded_checkpoint(checkpoint, path):
     """Turns what `reading.read_file` returned into a checkpoint of this plugin.
 
     It has the form that this version writes.
 
     Returns:
-        `state` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes being
-        those of the weights, and the vocabulary's fingerprint in `["task_state"]`
+        `checkpoint` with the weights in "model", the model's options in `["cfg"]["model"]`, sizes
+        being those of the weights, and the vocabulary's fingerprint in `["task_state"]`
     Raises UsageError: it is not a checkpoint of MAE-LM
     """
     try:
-        cfg = as_type(dict, as_type(dict, state, path).get("cfg"), f"{path}: cfg")
+        cfg = as_type(dict, as_type(dict, checkpoint, path).get("cfg"), f"{path}: cfg")
         options = as_type(dict, cfg.get("model"), f"{path}: cfg: model")
         as_type(dict, cfg.get("task"), f"{path}: cfg: task")
-        weights = as_type(Dict[str, torch.Tensor], state.get("model"), f"{path}: model")
+        weights = as_type(Dict[str, torch.Tensor], checkpoint.get("model"), f"{path}: model")
         as_type(
-            Optional[List[History]], state.get("optimizer_history"), f"{path}: optimizer_history"
+            Optional[List[History]],
+            checkpoint.get("optimizer_history"),
+            f"{path}: optimizer_history",
         )
     except UsageError as error:
         raise UsageError(f"{path}: {NOT_A_CHECKPOINT} ({error})") from None
-    task_state = task_state_of(state, weights)
+    task_state = find_task_state(checkpoint, weights)
     if FINGERPRINT not in task_state or "embed_tokens.weight" not in weights:
         raise UsageError(f"{path}: {NOT_A_CHECKPOINT}")
     labels = as_type(TaskState, task_state, f"{path}: task_state").labels or []
@@ -91,12 +93,12 @@ def upgraded_checkpoint(state, path):
     drop_plain_values(weights)
     sizes = vars(model_configuration(weights, options, path))
     cfg = {**cfg, "model": {**options, **sizes}}
-    return {**state, "model": weights, "cfg": cfg, "task_state": task_state}
+    return {**checkpoint, "model": weights, "cfg": cfg, "task_state": task_state}
 
 
-def task_state_of(state, weights):
+def find_task_state(checkpoint, weights):
     """The state of the task in a checkpoint, with the fingerprint of the vocabulary: dict."""
-    task_state = state.get("task_state")
+    task_state = checkpoint.get("task_state")
     task_state = dict(task_state) if isinstance(task_state, dict) else {}
     # Versions until 0.2.0 stored it among the weights.
     stored = weights.get(FINGERPRINT)
@@ -105,17 +107,17 @@ def task_state_of(state, weights):
     return task_state
 
 
-def updates_of(state):
+def updates_of(checkpoint):
     """The number of updates that a checkpoint has seen; 0 for one that was not trained."""
-    history = state.get("optimizer_history")
+    history = checkpoint.get("optimizer_history")
     return history[-1].get("num_updates", 0) if history else 0
 
 
-def build_model(state, dictionary, checkpoint_file):
+def build_model(checkpoint, dictionary, checkpoint_file):
     """Builds the model of a checkpoint that `read_checkpoint` returned; see `load_model`."""
-    check_vocabulary(state, dictionary, checkpoint_file)
-    weights = state["model"]
-    options = state["cfg"]["model"]
+    check_vocabulary(checkpoint, dictionary, checkpoint_file)
+    weights = checkpoint["model"]
+    options = checkpoint["cfg"]["model"]
     cfg = MaeLmConfig(**{name: options[name] for name in MaeLmConfig.__dataclass_fields__})
     try:
         check_model_options(cfg)

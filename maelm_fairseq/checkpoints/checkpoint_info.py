@@ -76,26 +76,26 @@ class CheckpointInfo:
         return list(map(str, names))
 
 
-def info_of_checkpoint(state, path):
+def info_of_checkpoint(checkpoint, path):
     """What a checkpoint of this plugin, from `building.read_checkpoint`, says of itself.
 
     Raises UsageError: it says something of another type
     """
-    where = os.fspath(path)
-    saved_options = options_of_run(state["cfg"], f"{where}: cfg")
-    options = as_type(RunOptions, given_options(RunOptions, saved_options), f"{where}: cfg")
-    task = as_type(TaskState, state["task_state"], f"{where}: task_state")
+    location = os.fspath(path)
+    saved_options = options_of_run(checkpoint["cfg"], f"{location}: cfg")
+    options = as_type(RunOptions, given_options(RunOptions, saved_options), f"{location}: cfg")
+    task = as_type(TaskState, checkpoint["task_state"], f"{location}: task_state")
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
     pretraining.update(given_options(PretrainingOptions, saved_options))
-    extra_state = as_type(dict, state.get("extra_state") or {}, f"{where}: extra_state")
+    extra_state = as_type(dict, checkpoint.get("extra_state") or {}, f"{location}: extra_state")
     imported_from = None
-    if "imported_from" in state:
-        imported_from = as_type(str, state["imported_from"], f"{where}: imported_from")
+    if "imported_from" in checkpoint:
+        imported_from = as_type(str, checkpoint["imported_from"], f"{location}: imported_from")
     dev_scores = as_type(
         Optional[Dict[str, float]],
         (task.scores or {}).get("valid"),
-        f"{where}: task_state: scores: valid",
+        f"{location}: task_state: scores: valid",
     )
     return CheckpointInfo(
         labels=task.labels,
@@ -103,28 +103,28 @@ def info_of_checkpoint(state, path):
         is_of_sentences=task.form is not None,
         label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
-        pretraining=as_type(PretrainingOptions, pretraining, f"{where}: cfg"),
+        pretraining=as_type(PretrainingOptions, pretraining, f"{location}: cfg"),
         unigram_bits=task.unigram_bits,
         options=options,
         saved_options=saved_options,
-        has_lm_head=has_lm_head(state["model"]),
-        updates=updates_of(state) or None,
+        has_lm_head=has_lm_head(checkpoint["model"]),
+        updates=updates_of(checkpoint) or None,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file_sha256=task.train_file,
         imported_from=imported_from,
-        imported_head=bool(state.get("imported_head", True)),
+        imported_head=bool(checkpoint.get("imported_head", True)),
     )
 
 
-def options_of_run(cfg, where):
+def options_of_run(cfg, location):
     """The options in the sections of a configuration that say how a model was trained.
 
     Returns: {name: value}; a name that two sections have means the same in both
     """
     options = {}
     for section in CONFIGURATION_SECTIONS:
-        options.update(as_type(dict, cfg.get(section) or {}, f"{where}: {section}"))
+        options.update(as_type(dict, cfg.get(section) or {}, f"{location}: {section}"))
     return options
 
 

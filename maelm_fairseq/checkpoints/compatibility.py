@@ -58,13 +58,13 @@ def model_configuration(weights, options, path):
     return replace(cfg, **sizes)
 
 
-def check_vocabulary(state, dictionary, path):
+def check_vocabulary(checkpoint, dictionary, path):
     """Refuses a checkpoint that was trained with another dictionary.
 
-    `state` is what `building.upgraded_checkpoint` returned.
+    `checkpoint` is what `building.upgraded_checkpoint` returned.
     """
-    if state["task_state"][FINGERPRINT] != fingerprint(dictionary):
-        symbols = len(state["model"]["embed_tokens.weight"])
+    if checkpoint["task_state"][FINGERPRINT] != fingerprint(dictionary):
+        symbols = len(checkpoint["model"]["embed_tokens.weight"])
         raise UsageError(
             f"{path}: trained with another dict.txt, of {symbols:,} symbols with special ones and "
             f"<mask>; this one has {len(dictionary):,}, and the symbols or their order differ; use "

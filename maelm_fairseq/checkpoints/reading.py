@@ -38,10 +38,10 @@ def read_file(path, writer="fairseq-train", old=False):
         OSError: it cannot be read; MemoryError, or PyTorch's own: it does not fit into memory
     """
     expected = f"a complete file of {writer}"
-    fix = "copy it again, or use another"
+    advice = "copy it again, or use another"
     with (
         open_to_read(path, "a checkpoint (a .pt file)") as stream,
-        as_usage_error(path, expected, fix),
+        as_usage_error(path, expected, advice),
     ):
         try:
             if old and stream.read(2) != b"PK":
@@ -51,7 +51,7 @@ def read_file(path, writer="fairseq-train", old=False):
                 return Copier(size).copy(loaded)
             return read_archive(stream)
         except Damaged as error:
-            raise UsageError(f"{path}: damaged: {error}; expected {expected}; {fix}") from None
+            raise UsageError(f"{path}: damaged: {error}; expected {expected}; {advice}") from None
         except pickle.UnpicklingError:  # PyTorch's message recommends loading it nevertheless
             raise ValueError(
                 "objects that are neither tensors nor plain values, which were not loaded"

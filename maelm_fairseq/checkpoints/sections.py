@@ -34,19 +34,19 @@ def read_for_fairseq(path):
     return sanitized_for_fairseq(read_file(path), path)
 
 
-def sanitized_for_fairseq(state, path):
-    """What fairseq's functions get of a `state` that `reading.read_file` returned.
+def sanitized_for_fairseq(checkpoint, path):
+    """What fairseq's functions get of a `checkpoint` that `reading.read_file` returned.
 
     Raises UsageError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise UsageError(f"{path}: found no model weights; expected a file of fairseq-train")
-    cfg = state["cfg"] if isinstance(state.get("cfg"), dict) else {}
+    cfg = checkpoint["cfg"] if isinstance(checkpoint.get("cfg"), dict) else {}
     if is_of_our_model(cfg):
-        state = upgraded_checkpoint(state, path)
-        cfg = state["cfg"]
+        checkpoint = upgraded_checkpoint(checkpoint, path)
+        cfg = checkpoint["cfg"]
     sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
-    kept = {key: state[key] for key in KEPT_KEYS if key in state}
+    kept = {key: checkpoint[key] for key in KEPT_KEYS if key in checkpoint}
     kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
     optimization = cfg.get("optimization")
     kept["max_update"] = optimization.get("max_update") if isinstance(optimization, dict) else None

@@ -83,16 +83,16 @@ def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
     return np.concatenate(ends)
 
 
-def batches_of_similar_length(lengths, tokens):
+def batches_of_similar_length(lengths, max_tokens):
     """Groups rows into batches with little padding: yields index tensors, the longest rows first.
 
     Args:
         lengths: int64 tensor (rows,), tokens of each row
-        tokens: maximum tokens of a batch, including padding; a longer row forms its own batch
+        max_tokens: maximum tokens of a batch, including padding; a longer row forms its own batch
     """
     order = lengths.argsort(descending=True)
     while len(order):
-        size = max(1, tokens // max(1, int(lengths[order[0]])))
+        size = max(1, max_tokens // max(1, int(lengths[order[0]])))
         yield order[:size]
         order = order[size:]
 

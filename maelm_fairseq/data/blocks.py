@@ -11,7 +11,7 @@ import os
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.line_sizes import LINES_PER_READ, LineIndex, check_bytes_of_tokens
+from ..base.line_index import LINES_PER_READ, LineIndex, check_bytes_of_tokens
 from ..base.opening import open_to_read
 from ..fairseq_api import _get_slice_indices_fast, indexed_dataset
 
@@ -32,27 +32,27 @@ def cut_spans(spans, block_size):
     return starts, sizes
 
 
-def line_spans(lines, block_size, break_mode, at_once=LINES_PER_READ):
+def line_spans(index, block_size, break_mode, at_once=LINES_PER_READ):
     """Where fairseq's break modes cut lines, except that longer lines are not cut.
 
     Yields int64 arrays (n, 2): the first token of each block, and the one after its last.
 
     Args:
-        lines: `line_sizes.LineIndex`
+        index: `line_index.LineIndex`
         break_mode: complete, complete_doc or eos
         at_once: lines read at a time, more than fit into a block
     """
     line = 0
     token = 0
-    while line < len(lines):
-        sizes = lines.read(line, at_once)
+    while line < len(index):
+        sizes = index.read(line, at_once)
         spans = np.empty((0, 2), np.int64)
         # fairseq's function fails where there is no block.
         if break_mode != "complete_doc" or (sizes > 1).any():
             spans = _get_slice_indices_fast(sizes, break_mode, block_size, 1)
         ends = np.cumsum(sizes)
         read = len(sizes)
-        lines_follow = line + read < len(lines)
+        lines_follow = line + read < len(index)
         if break_mode != "eos" and lines_follow and len(spans) and spans[-1, 0] > 0:
             # The last block may continue in the next lines: begin again where it begins.
             read = int(np.searchsorted(ends, spans[-1, 0], side="right"))
@@ -82,19 +82,19 @@ class TokenBlocks:
         self.prefix = prefix
         index = LineIndex(prefix)
         self._dtype = index.dtype
-        self.lines = len(index)
-        self.tokens_in = 0
-        self.blank_lines = 0
+        self.num_lines = len(index)
+        self.num_tokens = 0
+        self.num_blank_lines = 0
         for _, sizes in index.parts():
-            self.tokens_in += int(sizes.sum())
-            self.blank_lines += int((sizes == 1).sum())
+            self.num_tokens += int(sizes.sum())
+            self.num_blank_lines += int((sizes == 1).sum())
         self._check_length()
         self._check_text(break_mode)
-        self.separators = self.blank_lines if break_mode == "complete_doc" else 0
+        self.num_separators = self.num_blank_lines if break_mode == "complete_doc" else 0
 
         if break_mode == "none":
             # A single span, in which blocks start at multiples of their size.
-            parts = [np.array([[0, self.tokens_in]])]
+            parts = [np.array([[0, self.num_tokens]])]
         else:
             parts = line_spans(index, block_size, break_mode)
         size_type = np.min_scalar_type(block_size + 1)
@@ -107,9 +107,9 @@ class TokenBlocks:
         self.starts = np.concatenate(starts)
         self.sizes = np.concatenate(sizes)
 
-        lost = self.tokens_in - self.separators - int(self.sizes.sum())
+        lost = self.num_tokens - self.num_separators - int(self.sizes.sum())
         if lost:
-            raise RuntimeError(f"{prefix}: {lost} of {self.tokens_in} tokens are in no block")
+            raise RuntimeError(f"{prefix}: {lost} of {self.num_tokens} tokens are in no block")
 
     @functools.cached_property
     def _file(self):
@@ -121,22 +121,24 @@ class TokenBlocks:
 
     def _check_length(self):
         size = os.fstat(self._file.fileno()).st_size
-        check_bytes_of_tokens(self.prefix, size, self.tokens_in * self._dtype.itemsize)
+        check_bytes_of_tokens(self.prefix, size, self.num_tokens * self._dtype.itemsize)
 
     def _check_text(self, break_mode):
-        if self.tokens_in == 0:
+        if self.num_tokens == 0:
             raise UsageError(
                 f"{self.prefix}.idx contains no text, expected at least one line; binarize again"
             )
-        if break_mode == "complete_doc" and not self.blank_lines:
+        if break_mode == "complete_doc" and not self.num_blank_lines:
             raise UsageError(
-                f"{self.prefix}: no blank line among {self.lines:,} lines, but "
+                f"{self.prefix}: no blank line among {self.num_lines:,} lines, but "
                 "--sample-break-mode complete_doc recognises documents by the blank line after "
                 "each; keep blank lines when preparing the data (data-prep/prepare.sh does), or "
                 "use --sample-break-mode complete"
             )
-        if break_mode == "complete_doc" and self.blank_lines == self.lines:
-            raise UsageError(f"{self.prefix}: all {self.lines:,} lines are blank; binarize again")
+        if break_mode == "complete_doc" and self.num_blank_lines == self.num_lines:
+            raise UsageError(
+                f"{self.prefix}: all {self.num_lines:,} lines are blank; binarize again"
+            )
 
     def __len__(self):
         return len(self.sizes)
@@ -157,12 +159,12 @@ class TokenBlocks:
 
     def __str__(self):
         # Not the sum: prepare.sh reports lines of files, the last of which need not be blank.
-        text_lines = self.lines - self.blank_lines
+        text_lines = self.num_lines - self.num_blank_lines
         text = (
-            f"{self.prefix}: {text_lines:,} lines with text + {self.blank_lines:,} blank, "
-            f"{self.tokens_in:,} tokens in; {len(self):,} blocks, "
+            f"{self.prefix}: {text_lines:,} lines with text + {self.num_blank_lines:,} blank, "
+            f"{self.num_tokens:,} tokens in; {len(self):,} blocks, "
             f"{int(self.sizes.sum()):,} tokens out"
         )
-        if self.separators:
+        if self.num_separators:
             text += ", without the </s> of blank lines, which end documents"
         return text

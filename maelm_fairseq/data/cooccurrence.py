@@ -50,10 +50,10 @@ def positive_information(pairs, counts, vocabulary_size):
     Returns: float64 (n,), 0 where the mutual information is negative
     """
     rows, columns = np.divmod(pairs, vocabulary_size)
-    of_symbol = np.bincount(rows, counts, vocabulary_size)
-    of_context = of_symbol**SMOOTHING
-    by_chance = of_symbol[rows] * of_context[columns]
-    information = np.log(counts * of_context.sum() / by_chance)
+    symbol_counts = np.bincount(rows, counts, vocabulary_size)
+    smoothed_context_counts = symbol_counts**SMOOTHING
+    by_chance = symbol_counts[rows] * smoothed_context_counts[columns]
+    information = np.log(counts * smoothed_context_counts.sum() / by_chance)
     return np.maximum(information, 0)
 
 

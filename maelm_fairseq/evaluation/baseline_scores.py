@@ -22,7 +22,7 @@ class Score:
     file: str
     metric: str
     value: float
-    error: float
+    standard_error: float
 
 
 @dataclass
@@ -60,4 +60,4 @@ def show_scores(scores):
     print("± is the standard error over examples")
     for score in scores:
         where = f"{score.metric} on {score.file}"
-        print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.error:.2f}")
+        print(f"{score.predictor}, {where}: {score.value:.2f} ± {score.standard_error:.2f}")

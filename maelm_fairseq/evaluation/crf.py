@@ -62,21 +62,21 @@ def word_features(words):
     shapes = [shape_of(word) for word in words]
     features = []
     for place, word in enumerate(lowercased):
-        of_word = ["bias", f"word={word}", f"shape={shapes[place]}"]
+        features_of_word = ["bias", f"word={word}", f"shape={shapes[place]}"]
         for length in range(1, LONGEST_AFFIX + 1):
-            of_word += [f"start={word[:length]}", f"end={word[-length:]}"]
+            features_of_word += [f"start={word[:length]}", f"end={word[-length:]}"]
         for distance in NEIGHBOURS:
             neighbour = place + distance
             if 0 <= neighbour < len(words):
                 other = lowercased[neighbour]
-                of_word += [
+                features_of_word += [
                     f"{distance} word={other}",
                     f"{distance} shape={shapes[neighbour]}",
                     f"{distance} end={other[-3:]}",
                 ]
             else:
-                of_word.append(f"{distance} outside")
-        features.append(of_word)
+                features_of_word.append(f"{distance} outside")
+        features.append(features_of_word)
     return features
 
 
@@ -134,7 +134,7 @@ class MostFrequentTags:
         for sentence in sentences:
             for word, tag in zip(sentence.words, sentence.tags):
                 counts.setdefault(word, Counter())[tag] += 1
-        self.tags = {word: of_word.most_common(1)[0][0] for word, of_word in counts.items()}
+        self.tags = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
         self.default = sum(counts.values(), Counter()).most_common(1)[0][0]
 
     def tag(self, words):
@@ -183,8 +183,8 @@ def score_tagged_files(tagged, predictions) -> List[Score]:
     scores = []
     for file, sentences in tagged.files.items():
         targets = [sentence.tags for sentence in sentences]
-        for predictor, of_files in predictions.items():
-            predicted = of_files[file]
+        for predictor, tags_by_file in predictions.items():
+            predicted = tags_by_file[file]
 
             def score_subset(rows, targets=targets, predicted=predicted):
                 kept = [[tags[row] for row in rows] for tags in (targets, predicted)]

@@ -54,8 +54,8 @@ def encode_texts(model, texts):
     """
     positions = model.model.max_positions()
     encoded = []
-    for of_example in texts:
-        parts = [model.tokenizer.encode(text) for text in of_example]
+    for texts_of_example in texts:
+        parts = [model.tokenizer.encode(text) for text in texts_of_example]
         encoded.append(join_and_cut(parts, positions))
     cut = sum(count > 0 for _, count in encoded)
     if cut:

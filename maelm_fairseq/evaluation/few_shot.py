@@ -61,7 +61,7 @@ def score_few_shot(task, repeats, predict):
     Scored are all examples but the few that are trained on.
 
     Args:
-        predict: a function of training and test examples that answers the latter
+        predict: a function of training and test examples that predicts the latter
     """
     scores = np.empty((len(SHOTS), repeats), np.float32)
     for row, shots in enumerate(SHOTS):

@@ -14,7 +14,7 @@ HALVED_LINES = 1_000
 MIN_WORDS = 8  # at least, of a line whose halves are searched for
 
 
-def bits_per_token(model, lines, positions):
+def bits_per_token(model, lines, max_positions):
     """Bits of a token of held-out lines, and how many tokens were predicted.
 
     Each is predicted by itself from the others of its line.
@@ -22,24 +22,24 @@ def bits_per_token(model, lines, positions):
     chosen = []
     count = 0
     for line in lines:
-        line = truncate_line(model, line, min(LINE_TOKENS, positions - 2))
-        tokens = len(model.encode(line)) - 2
-        if chosen and count + tokens > SCORED_TOKENS:
+        line = truncate_line(model, line, min(LINE_TOKENS, max_positions - 2))
+        num_tokens = len(model.encode(line)) - 2
+        if chosen and count + num_tokens > SCORED_TOKENS:
             break
-        if tokens:
+        if num_tokens:
             chosen.append(line)
-            count += tokens
+            count += num_tokens
     if not chosen:
         raise UsageError(
             "--valid: found no line with a token, expected text in the languages of the model"
         )
-    bits, tokens = map(sum, zip(*model.score(chosen, truncate=True)))
-    return bits / tokens, tokens
+    bits, num_tokens = map(sum, zip(*model.score(chosen, truncate=True)))
+    return bits / num_tokens, num_tokens
 
 
 def truncate_line(model, line, max_tokens):
     """The beginning of a line, at most `max_tokens` tokens of it."""
-    _, offsets = model.tokenizer.spans(line)
+    _, offsets = model.tokenizer.encode_with_offsets(line)
     if len(offsets) <= max_tokens:
         return line
     _, end = offsets[max_tokens - 1]

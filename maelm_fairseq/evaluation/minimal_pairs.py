@@ -24,7 +24,7 @@ def decide_pairs(model, pairs):
     """
     texts = [*pairs.good, *pairs.bad]
     max_tokens = model.model.max_positions() - 2
-    _, sizes = model.tokenizer.encode_lines(texts)
+    _, sizes = model.tokenizer.encode_plain_text(texts)
     for location, text, size in zip(2 * pairs.locations, texts, sizes):
         if not 0 < size <= max_tokens:
             fault = f"{text[:80]!r} has {size} tokens, expected 1 to {max_tokens}"

@@ -5,7 +5,7 @@ Letters in shapes: N examples, L + 1 layers with the embeddings, F folds, R repe
 
 The array `origin` identifies the model. The arrays of a task are called TASK/NAME:
     targets, folds      (N,)
-    FEATURE             answers: what was predicted from it, (L + 1, N), or (1, N) without layers
+    FEATURE             what was predicted from it, (L + 1, N), or (1, N) without layers
     FEATURE/layers      (F,), the layer that the training folds select for each test fold
     few_shot            scores, (SHOTS, R)
 or, of minimal pairs:
@@ -47,26 +47,26 @@ class ModelRecord:
         self.arrays = {}
         if digest is not None:
             self.arrays[ORIGIN] = np.array(digest)
-        was = digest
+        recorded = digest
         if os.path.exists(path):
             with open_to_read(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
-                was = str(arrays[ORIGIN])
+                recorded = str(arrays[ORIGIN])
                 self.arrays = dict(arrays)
         if digest is not None:
-            self.check({"checkpoint or vocabulary": was}, {"checkpoint or vocabulary": digest})
+            self.check({"checkpoint or vocabulary": recorded}, {"checkpoint or vocabulary": digest})
 
     def faults_of_file(self):
         """A block in which errors are the fault of the file, which anybody may have written."""
         return as_usage_error(self.path, "the record of an evaluation", "move it away")
 
-    def check(self, was, now):
+    def check(self, recorded, current):
         """Refuses a file that was made from anything other than what is evaluated now.
 
         Args:
-            was, now: {name of an input: what identifies it}
+            recorded, current: {name of an input: what identifies it}
         """
-        fix = "give the model another name in --names, choose another --dest, or remove the file"
-        provenance.check_same_origin(self.path, was, now, fix)
+        advice = "give the model another name in --names, choose another --dest, or remove the file"
+        provenance.check_same_origin(self.path, recorded, current, advice)
 
     def origin(self, task, name):
         """What a recorded measurement was made from, a dict; None if there is none."""
@@ -81,10 +81,10 @@ class ModelRecord:
 
         One that was made from anything else is refused.
         """
-        was = self.origin(task, name)
-        if was is None:
+        recorded = self.origin(task, name)
+        if recorded is None:
             return False
-        self.check(was, origin)
+        self.check(recorded, origin)
         return True
 
     def write(self, task, name, origin, arrays):
@@ -95,7 +95,7 @@ class ModelRecord:
         with atomic_write(self.path, "wb") as stream:
             np.savez_compressed(stream, **dict(sorted(self.arrays.items())))
 
-    def answers(self, task, feature, layer=CHOSEN_LAYER):
+    def predictions(self, task, feature, layer=CHOSEN_LAYER):
         """What was predicted for each example, (N,), from one layer, the last or the chosen one."""
         with self.faults_of_file():
             rows = self.arrays[f"{task}/{feature}"]
@@ -140,7 +140,7 @@ class ModelRecord:
             if len(array) > 1:
                 layers = [*range(len(array)), *layers]
             for layer in layers:
-                yield name, layer, score_predictions(self.answers(task, name, layer), targets)
+                yield name, layer, score_predictions(self.predictions(task, name, layer), targets)
 
 
 def record_files(folder):

@@ -105,7 +105,7 @@ def read_pair_file(path):
 def read_json_lines(path):
     """Yields (location, good, bad, group) of each line that is not blank."""
     names = list(BlimpPair.__dataclass_fields__)
-    fix = f"expected an object with {', '.join(names)}, all of them text; correct the line"
+    advice = f"expected an object with {', '.join(names)}, all of them text; correct the line"
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -113,10 +113,10 @@ def read_json_lines(path):
         try:
             pair = parse_json(line, BlimpPair, location)
         except UsageError as error:
-            raise UsageError(f"{error}; {fix}") from None
+            raise UsageError(f"{error}; {advice}") from None
         for name, text in vars(pair).items():
             if not text.strip():
-                raise UsageError(f"{location}: {name}: found no text; {fix}")
+                raise UsageError(f"{location}: {name}: found no text; {advice}")
         good, bad, term, paradigm = (text.strip() for text in vars(pair).values())
         yield location, good, bad, f"{term}/{paradigm}"
 

@@ -129,7 +129,7 @@ def read_probe_task(folder, regression=False):
     if labels is None:
         # Predictions are float32: in other units, there may seem to be no correlation.
         targets = stats.zscore(targets / np.abs(targets).max())
-    texts = [of_example for of_example, _, _ in examples]
+    texts = [texts_of_example for texts_of_example, _, _ in examples]
     ids = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
     folds = assign_folds(targets, ids)
@@ -167,8 +167,8 @@ def unique_examples(tables):
 
 def large_classes(examples, folder):
     """The names of the classes that are large enough, in order; a group counts as one example."""
-    of_groups = {(label, group) for _, label, group in examples}
-    names, counts = np.unique([label for label, _ in of_groups], return_counts=True)
+    labelled_groups = {(label, group) for _, label, group in examples}
+    names, counts = np.unique([label for label, _ in labelled_groups], return_counts=True)
     warning = numeric_labels_warning(folder, names)
     if warning:
         print(f"warning: {warning}", file=sys.stderr)

@@ -14,16 +14,16 @@ from sklearn.preprocessing import StandardScaler
 RIDGE_STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
-def score_predictions(answers, targets):
+def score_predictions(predictions, targets):
     """The accuracy in percent where targets are integers, else 100 times Pearson's correlation.
 
     The correlation of constants counts as 0.
     """
     if targets.dtype.kind != "f":
-        return 100 * float((answers == targets).mean())
-    if answers.std() == 0 or targets.std() == 0:
+        return 100 * float((predictions == targets).mean())
+    if predictions.std() == 0 or targets.std() == 0:
         return 0.0
-    return 100 * float(np.corrcoef(answers, targets)[0, 1])
+    return 100 * float(np.corrcoef(predictions, targets)[0, 1])
 
 
 def fit_ridge_probe(x, targets):
@@ -32,7 +32,7 @@ def fit_ridge_probe(x, targets):
     Its regularisation has the strength with the lowest leave-one-out error.
 
     Returns:
-        a function from features (N, C) to answers (N,); that error, the mean square
+        a function from features (N, C) to predictions (N,); that error, the mean square
     """
     scale = StandardScaler().fit(x)
     model_class = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
@@ -58,7 +58,7 @@ def probe_layer(x, task):
     """Predictions for the test folds from one layer, (N, C).
 
     Returns:
-        answers (N,), and the leave-one-out error inside the training folds of each fold (F,)
+        predictions (N,), and the leave-one-out error inside the training folds of each fold (F,)
     """
     losses = []
 
@@ -74,7 +74,7 @@ def probe_all_layers(layers, task):
     """Probes each layer of features (L + 1, N, C), on a `probe_tasks.ProbeTask`.
 
     Returns:
-        {"answers": (L + 1, N), "layers": (F,), the layers that the training folds select}
+        {"predictions": (L + 1, N), "layers": (F,), the layers that the training folds select}
     """
-    answers, losses = zip(*(probe_layer(x, task) for x in layers))
-    return {"answers": np.stack(answers), "layers": np.stack(losses).argmin(0)}
+    predictions, losses = zip(*(probe_layer(x, task) for x in layers))
+    return {"predictions": np.stack(predictions), "layers": np.stack(losses).argmin(0)}

@@ -87,10 +87,10 @@ def record_probes(records, encoder, task, repeats, side_by_side):
             arrays = {name: score_few_shot_probes(features["mean"], task, repeats)}
         elif name == "side_by_side":
             side_by_side_layers = np.concatenate(features["mean"][1:], axis=-1)
-            arrays = {name: probe_all_layers(side_by_side_layers[None], task)["answers"]}
+            arrays = {name: probe_all_layers(side_by_side_layers[None], task)["predictions"]}
         else:
             probed = probe_all_layers(features[name], task)
-            arrays = {name: probed["answers"], f"{name}/layers": probed["layers"]}
+            arrays = {name: probed["predictions"], f"{name}/layers": probed["layers"]}
         shared = {"targets": task.targets, "folds": task.folds}
         records.write(task.name, name, origins[name], {**shared, **arrays})
 
@@ -156,7 +156,7 @@ def check_not_trained_on(models, args):
 
 def score_in_words(record, task, feature):
     """The score of a recorded predictor, with the names of predictor, task and metric."""
-    value = score_predictions(record.answers(task.name, feature), task.targets)
+    value = score_predictions(record.predictions(task.name, feature), task.targets)
     return f"{record.model}, {task.name}: {task.metric} {value:.2f}"
 
 

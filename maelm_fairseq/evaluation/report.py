@@ -106,7 +106,7 @@ class Report:
         seeds = [seed for seed in first if seed in second]
         averaged = [task for task in self.averaged if task in frame]
         tasks = ["mean", *frame.columns[:-1]]
-        if len(seeds) < 2 and not self.has_answers(first, seeds, frame.columns[0], feature):
+        if len(seeds) < 2 and not self.has_predictions(first, seeds, frame.columns[0], feature):
             tasks = []
         rows = []
         for task in tasks:
@@ -128,8 +128,8 @@ class Report:
         counts = [len(averaged) if task == "mean" else 1 for task in differences.index]
         return differences.assign(seeds=len(seeds), tasks=counts)
 
-    def has_answers(self, models, seeds, task, feature):
-        """Whether the model of the first seed has answers to examples; few-shot probes have none.
+    def has_predictions(self, models, seeds, task, feature):
+        """Whether the model of the first seed has predictions; few-shot probes have none.
 
         Args:
             models: {seed: name}
@@ -224,8 +224,8 @@ class Report:
 
 def bootstrap_error(first, second, task, feature, layer):
     """The standard error of a difference of scores over the examples of a task."""
-    first_answers = first.answers(task, feature, layer)
-    second_answers = second.answers(task, feature, layer)
+    first_predictions = first.predictions(task, feature, layer)
+    second_predictions = second.predictions(task, feature, layer)
     targets = first.arrays[f"{task}/targets"]
     if not np.array_equal(targets, second.arrays[f"{task}/targets"]):
         names = f"{first.model} and {second.model}"
@@ -234,7 +234,7 @@ def bootstrap_error(first, second, task, feature, layer):
     differences = []
     for _ in range(BOOTSTRAP_DRAWS):
         rows = rng.integers(len(targets), size=len(targets))
-        first_score = score_predictions(first_answers[rows], targets[rows])
-        second_score = score_predictions(second_answers[rows], targets[rows])
+        first_score = score_predictions(first_predictions[rows], targets[rows])
+        second_score = score_predictions(second_predictions[rows], targets[rows])
         differences.append(first_score - second_score)
     return np.std(differences)

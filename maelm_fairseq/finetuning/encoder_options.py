@@ -8,22 +8,22 @@ from ..state_dicts import HEAD_PREFIX
 OPTIONS_OF_CHECKPOINT = [*ENCODER_OPTIONS, "share_decoder_layers", "decoder_layers"]
 
 
-def copy_encoder_options(path, state, cfg):
+def copy_encoder_options(path, checkpoint, cfg):
     """Copies the options of the encoder from a checkpoint, in place, unless they are set already.
 
     Args:
         path: of the checkpoint, for messages
-        state: what the checkpoint has
+        checkpoint: from `building.read_checkpoint`
         cfg: the options of the model
     Raises:
         UsageError: an option is set to something else than in the checkpoint
     """
-    saved = state["cfg"]["model"]
+    saved = checkpoint["cfg"]["model"]
     unset = names_of_defaults(cfg)
     set_by_user = [name for name in OPTIONS_OF_CHECKPOINT if name not in unset]
     check_configuration(saved, cfg, set_by_user, path)
     names = list(OPTIONS_OF_CHECKPOINT)
-    if any(name.startswith(HEAD_PREFIX) for name in state["model"]):
+    if any(name.startswith(HEAD_PREFIX) for name in checkpoint["model"]):
         names.append("classification_pooling")
     for name in names:
         if name in unset:

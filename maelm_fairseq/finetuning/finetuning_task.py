@@ -65,7 +65,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     def __init__(self, cfg):
         dictionary, self.tokenizer = read_vocabulary(cfg.data)
         super().__init__(cfg, dictionary)
-        self.positions = None  # see `set_max_positions`
+        self.max_tokens = None  # see `set_max_tokens`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
         self.validation = ValidationScores(self)
 
@@ -170,16 +170,16 @@ class FineTuningTask(MaeLmBaseTask, ABC):
                 path = self.path(split, required=False)
                 self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
-        self.set_max_positions(model)
+        self.set_max_tokens(model)
         self.add_head(model)
         for name, weight in model.named_parameters():
             # For --lr-layer-decay.
             weight.param_group = layers_below_head(name, len(model.encoder.layers))
         return model
 
-    def set_max_positions(self, model):
+    def set_max_tokens(self, model):
         """Limits sequences to the positions of a model."""
-        self.positions = model.max_positions()
+        self.max_tokens = model.max_positions()
 
     def starting_checkpoint(self):
         """The checkpoint that the run starts from or resumes: its path and its state.
@@ -242,16 +242,16 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         self.state.merge_state_dict({SCORES_ENTRY: scores})
 
 
-def layers_below_head(name, layers):
+def layers_below_head(name, num_layers):
     """How many layers below the head a weight is, by its name.
 
-    The embeddings are below all `layers`.
+    The embeddings are below all `num_layers`.
     """
     if name.startswith(HEAD_PREFIX):
         return 0
     if name.startswith("encoder.layers."):
-        return layers - int(name.split(".")[2])
-    return layers + 1
+        return num_layers - int(name.split(".")[2])
+    return num_layers + 1
 
 
 def check_not_test_split(split):

@@ -42,6 +42,6 @@ def errors_of_jackknife(scores):
     """The standard errors {metric: error} of `scores_without_groups`, or of their differences."""
     errors = {}
     for metric in scores[0]:
-        values = np.array([of_the_rest[metric] for of_the_rest in scores])
+        values = np.array([scores_of_the_rest[metric] for scores_of_the_rest in scores])
         errors[metric] = float(np.sqrt((len(scores) - 1) * values.var()))
     return errors

@@ -26,6 +26,6 @@ def predict_split(task, model, split):
         if next(model.parameters()).is_cuda:
             net_input = utils.move_to_cuda(net_input)
         output = task.compute_output(model, net_input)
-        of_batch = task.compute_predictions(output, sample, dataset)
-        predictions.update(zip(rows.tolist(), of_batch))
+        batch_predictions = task.compute_predictions(output, sample, dataset)
+        predictions.update(zip(rows.tolist(), batch_predictions))
     return predictions

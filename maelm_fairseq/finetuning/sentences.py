@@ -114,11 +114,11 @@ class SentencesTask(FineTuningTask):
     def make_dataset(self, path, split, table):
         columns = zip(*(example.texts for example in table.examples))
         encoded = [self.tokenizer.encode_all(texts) for texts in columns]
-        joined = [join_and_cut(parts, self.positions) for parts in zip(*encoded)]
+        joined = [join_and_cut(parts, self.max_tokens) for parts in zip(*encoded)]
         summary = str(table)
         cut = sum(count > 0 for _, count in joined)
         if cut:
-            summary += f"; {cut:,} cut to {self.positions} tokens"
+            summary += f"; {cut:,} cut to {self.max_tokens} tokens"
         labels = [example.label for example in table.examples if example.label is not None]
         summary += labels_text(labels, self.state.labels, split)
         return SentenceDataset(

@@ -128,7 +128,7 @@ class SquadTask(FineTuningTask):
         self.state.merge_state_dict({"may_be_empty": not all_answered})
 
     def make_dataset(self, path, split, questions):
-        sizes = WindowSizes(self.positions)
+        sizes = WindowSizes(self.max_tokens)
         targets = []
         windows = []
         owners = []  # the index of the question of each window
@@ -139,7 +139,7 @@ class SquadTask(FineTuningTask):
             if question.context not in contexts:
                 contexts[question.context] = pieces_of(self.tokenizer, question.context)
             context = contexts[question.context]
-            question_tokens, _ = self.tokenizer.spans(question.text)
+            question_tokens, _ = self.tokenizer.encode_with_offsets(question.text)
             spans = [find_span(answer, question, context) for answer in question.answers]
             span = next(filter(None, spans), None)
             if question.answers and span is None:
@@ -175,7 +175,7 @@ class SquadTask(FineTuningTask):
         """What the log says about sizes of windows, and how many questions are cut."""
         text = f" of up to {sizes.max_tokens} tokens"
         if sizes.max_tokens < MAX_WINDOW_TOKENS:
-            text += f", as the model has {self.positions} positions"
+            text += f", as the model has {self.max_tokens} positions"
         if cut:
             text += f"; {cut:,} questions cut to {sizes.max_question} tokens"
         return text

@@ -67,22 +67,22 @@ def read_questions(path, is_test=False) -> List[Question]:
     secret = False
     for paragraph in paragraphs:
         for qa in paragraph.qas:
-            where = f"{path}: question {short_repr(qa.get('id'))}"
-            entry = as_type(Entry, qa, where)
+            location = f"{path}: question {short_repr(qa.get('id'))}"
+            entry = as_type(Entry, qa, location)
             if entry.answers is None:
                 if not is_test:
                     raise UsageError(
-                        f"{where}: found no answers, expected a list, empty if there are none; "
+                        f"{location}: found no answers, expected a list, empty if there are none; "
                         "correct it"
                     )
                 secret = True
             answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(
-                    f"{where}: its id occurs twice; give each question an id of its own"
+                    f"{location}: its id occurs twice; give each question an id of its own"
                 )
             if not is_test:
-                check_impossible(entry, where)
+                check_impossible(entry, location)
             questions[entry.id] = Question(entry.id, entry.question, paragraph.context, answers)
     if not questions:
         raise UsageError(
@@ -94,13 +94,13 @@ def read_questions(path, is_test=False) -> List[Question]:
     return list(questions.values())
 
 
-def check_impossible(entry, where):
+def check_impossible(entry, location):
     """Refuses a question that is called impossible and has answers, or the other way round."""
     if entry.is_impossible is None:
         return
     answers = entry.answers or ()
     if entry.is_impossible == bool(answers):
         raise UsageError(
-            f"{where}: is_impossible is {entry.is_impossible}, but it has {len(answers)} answers; "
-            "correct either"
+            f"{location}: is_impossible is {entry.is_impossible}, but it has {len(answers)} "
+            "answers; correct either"
         )

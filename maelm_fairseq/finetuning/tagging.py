@@ -95,7 +95,7 @@ class TaggingTask(FineTuningTask):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
             labels = self.labels_of(sentence, path, split)
-            for joined, starts in word_sequences(self.tokenizer, sentence.words, self.positions):
+            for joined, starts in word_sequences(self.tokenizer, sentence.words, self.max_tokens):
                 target = np.full(len(joined), IGNORE_INDEX)
                 target[starts] = labels[: len(starts)]
                 labels = labels[len(starts) :]
@@ -123,7 +123,7 @@ class TaggingTask(FineTuningTask):
         summary = count_text(sentences)
         more_parts = parts - len(sentences)
         if more_parts:
-            summary += f"; sentences of more than {self.positions} tokens are split"
+            summary += f"; sentences of more than {self.max_tokens} tokens are split"
             summary += f", into {more_parts:,} more parts"
         return summary
 

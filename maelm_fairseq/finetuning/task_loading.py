@@ -42,8 +42,8 @@ def load_task(checkpoint_file, **options):
         FileNotFoundError: there is no such file
         UsageError: it is not a checkpoint of such a task
     """
-    state = read_checkpoint(checkpoint_file)
-    saved = our_options("task", state["cfg"].get("task"), checkpoint_file)
+    checkpoint = read_checkpoint(checkpoint_file)
+    saved = our_options("task", checkpoint["cfg"].get("task"), checkpoint_file)
     saved = saved or {"_name": None}
     name = saved.pop("_name")
     if task_class_of(name) is None:
@@ -52,13 +52,13 @@ def load_task(checkpoint_file, **options):
             "files"
         )
     task = make_task(name, **{**saved, **options})
-    task.load_state_dict(state["task_state"])
+    task.load_state_dict(checkpoint["task_state"])
     missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
     if missing:
         raise UsageError(
             f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; "
             "use another checkpoint"
         )
-    model = build_model(state, task.dictionary, checkpoint_file)
-    task.set_max_positions(model)
+    model = build_model(checkpoint, task.dictionary, checkpoint_file)
+    task.set_max_tokens(model)
     return task, model.to(default_device())

@@ -33,9 +33,9 @@ class ValidationScores:
         if split != self.split:
             self.split = split
             self.predictions = {}
-        for of_process in from_all_processes(predictions):
-            self.predictions.update(of_process)
-            self._indices_to_log += of_process
+        for process_predictions in from_all_processes(predictions):
+            self.predictions.update(process_predictions)
+            self._indices_to_log += process_predictions
 
     def log(self):
         """Logs the scores of what was added since the last call, if anything was."""

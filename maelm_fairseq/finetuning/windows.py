@@ -33,7 +33,7 @@ class Pieces(NamedTuple):
 
 def pieces_of(tokenizer, text):
     """The `Pieces` of a text, with the tokenizer's own offsets in it."""
-    tokens, spans = tokenizer.spans(text)
+    tokens, spans = tokenizer.encode_with_offsets(text)
     offsets = []
     for begin, end in spans:
         words = text[begin:end].strip()
@@ -57,17 +57,16 @@ class Window(NamedTuple):
 
 
 class WindowSizes:
-    """How a model with `positions` positions reads questions and their contexts.
+    """How a model with `max_positions` positions reads questions and their contexts.
 
     Raises UsageError: it has too few positions
     """
 
-    def __init__(self, positions):
-        self.positions = positions
-        self.max_tokens = min(MAX_WINDOW_TOKENS, positions)
+    def __init__(self, max_positions):
+        self.max_tokens = min(MAX_WINDOW_TOKENS, max_positions)
         if self.max_tokens < 12:
             raise UsageError(
-                f"the model has {positions} positions: too few for a question and its context"
+                f"the model has {max_positions} positions: too few for a question and its context"
             )
         self.stride = min(WINDOW_STRIDE, self.max_tokens // 3)
         self.max_question = min(MAX_QUESTION_TOKENS, self.max_tokens // 4)

@@ -176,8 +176,8 @@ class ExportChecker:
         tokens = list(zip(encoded["input_ids"], encoded["offset_mapping"]))[1:-1]
         whole = []
         for begin, end in spans:
-            of_word = [(token, span) for token, span in tokens if begin <= span[0] < end]
-            (_, first_span), *others = of_word
+            tokens_of_word = [(token, span) for token, span in tokens if begin <= span[0] < end]
+            (_, first_span), *others = tokens_of_word
             others_continue = all(
                 token != self.tokenizer.unk_token_id and span[0] > begin for token, span in others
             )

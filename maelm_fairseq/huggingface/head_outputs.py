@@ -75,7 +75,9 @@ def fits(model, *texts):
 
 def fits_window(model, question, context):
     """Whether a question and its context are read in one window, and neither is cut."""
-    question, context = (model.tokenizer.spans(text)[0] for text in (question, context))
+    question, context = (
+        model.tokenizer.encode_with_offsets(text)[0] for text in (question, context)
+    )
     sizes = WindowSizes(model.model.max_positions())
     return len(question) <= sizes.max_question and len(list(sizes.windows(question, context))) == 1
 

@@ -128,11 +128,11 @@ def match_vocabulary(source, data):
         UsageError: vocabulary, dict.txt or the number of embeddings differ
     """
     dictionary, tokenizer = read_vocabulary(data)
-    fix = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"
+    advice = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"
     original = source.tokenizer
     words = tokenizer.words_added_to(original)
     if words is None:
-        raise UsageError(f"{data}: prepared with another vocabulary than {original.path}; {fix}")
+        raise UsageError(f"{data}: prepared with another vocabulary than {original.path}; {advice}")
     if words:
         source.new.append(f"{len(words)} words, each the mean of its old pieces")
     names = ["embed_tokens.weight"]

@@ -63,7 +63,7 @@ def write_tokenizer(folder, tokenizer, max_length, for_words=False):
     Raises UsageError: the vocabulary cannot be written as `tokenizer.json`
     """
     if isinstance(tokenizer, ByteLevelTokenizer):
-        text = tokenizer.contents(for_words).decode()
+        text = tokenizer.file_bytes(for_words).decode()
     else:
         text = build_tokenizer(tokenizer).to_str(pretty=True)
     Path(folder, "tokenizer.json").write_text(text, encoding="utf-8")

@@ -81,7 +81,7 @@ def base_prefix(family, kind):
     return "" if kind is ENCODER else family.model_type + "."
 
 
-def stock_modules(family, kind, layers, head_name=None):
+def stock_modules(family, kind, num_layers, head_name=None):
     """The modules of encoder and head that are a weight and a bias, here and in transformers.
 
     The arguments are as for `weights_for_transformers`.
@@ -91,7 +91,7 @@ def stock_modules(family, kind, layers, head_name=None):
     """
     base = base_prefix(family, kind)
     modules = {"encoder.norm": [base + "embeddings.LayerNorm"]}
-    for i in range(layers):
+    for i in range(num_layers):
         native, exported = f"encoder.layers.{i}.", f"{base}encoder.layer.{i}."
         modules[native + "attention.query"] = [exported + family.query]
         modules[native + "attention.key_value"] = [exported + family.key, exported + family.value]

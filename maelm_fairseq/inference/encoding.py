@@ -67,8 +67,8 @@ class Encoding(TextModel):
         count = len(self.model.encoder.layers) + 1 if all_layers else 1
         features = weight.new_zeros(count, *batch.shape, weight.size(1))
         for rows, padding, hidden_states in self._layers_of_batches(batch):
-            of_batch = torch.stack(hidden_states[-count:]).masked_fill(padding[..., None], 0)
-            features[:, rows, : padding.size(1)] = of_batch
+            batch_features = torch.stack(hidden_states[-count:]).masked_fill(padding[..., None], 0)
+            features[:, rows, : padding.size(1)] = batch_features
         features = features if all_layers else features[0]
         return features if tokens.dim() == 2 else features.squeeze(-3)
 
@@ -122,10 +122,10 @@ class Encoding(TextModel):
         pieces_of_words = self.tokenizer.encode_words(words)
         pieces = chain.from_iterable(pieces_of_words)
         tokens = [self.dictionary.bos(), *pieces, self.dictionary.eos()]
-        self._check_length(len(tokens), fix=SHORTEN_OR_SPLIT)
+        self._check_length(len(tokens), advice=SHORTEN_OR_SPLIT)
         features = self.extract_features(torch.tensor(tokens))[1:-1]
         if not words:
             return words, features
         counts = [len(pieces) for pieces in pieces_of_words]
-        means = [of_word.mean(0) for of_word in features.split(counts)]
+        means = [token_features.mean(0) for token_features in features.split(counts)]
         return words, torch.stack(means)

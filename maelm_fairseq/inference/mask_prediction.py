@@ -38,7 +38,7 @@ class MaskPrediction(TextModel):
         if not 1 <= topk <= candidates:
             raise UsageError(f"topk {topk} must be from 1 to {candidates}, the number of pieces")
         tokens = self._tokens_of_text(checked_text(text)).to(self.device)
-        self._check_length(len(tokens), fix=SHORTEN_OR_SPLIT)
+        self._check_length(len(tokens), advice=SHORTEN_OR_SPLIT)
         masked = tokens.eq(self.mask_id).nonzero()[:, 0]
         if not len(masked):
             raise UsageError(f"no {MASK} in {text!r}: write it where a token is to be predicted")
@@ -48,7 +48,7 @@ class MaskPrediction(TextModel):
         best = logits[0].softmax(-1).topk(topk)
         filled = []
         for row, probabilities in zip(best.indices.tolist(), best.values.tolist()):
-            pieces = [self.tokenizer.show(token) for token in row]
+            pieces = [self.tokenizer.token_text(token) for token in row]
             filled.append(list(zip(pieces, probabilities)))
         return filled
 
@@ -88,7 +88,7 @@ class MaskPrediction(TextModel):
         Returns: (bits, number of tokens), bits a sum; for a list, a list of B of them
         """
         limit = self.model.max_positions() if truncate else None
-        tokens, sizes = self.tokenizer.encode_lines(list_of_texts(texts))
+        tokens, sizes = self.tokenizer.encode_plain_text(list_of_texts(texts))
         rows = []
         for size, end in zip(sizes, sizes.cumsum()):
             part = tokens[end - size : end].tolist()

@@ -52,7 +52,7 @@ class QuestionAnswering(FineTuned):
         """The `Answer` to one question, the best of all windows of its context."""
         sizes = WindowSizes(self.model.max_positions())
         pieces = pieces_of(self.tokenizer, context)
-        question_tokens = self.tokenizer.spans(question)[0]
+        question_tokens = self.tokenizer.encode_with_offsets(question)[0]
         windows = list(sizes.windows(question_tokens, pieces.tokens))
         rows = [torch.tensor(window.tokens) for window in windows]
         candidates = []

@@ -102,10 +102,10 @@ class TextModel:
             return torch.empty(0, 0, dtype=torch.int64)
         return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
 
-    def _check_length(self, length, text="the text", fix=SHORTEN_SPLIT_OR_TRUNCATE):
+    def _check_length(self, length, text="the text", advice=SHORTEN_SPLIT_OR_TRUNCATE):
         """Refuses a text with more tokens than the model has positions, and says how to mend it."""
         positions = self.model.max_positions()
-        check_positions(length, positions, f"{text} has {length} tokens", fix)
+        check_positions(length, positions, f"{text} has {length} tokens", advice)
 
 
 def checked_tokens(tokens, vocabulary_size, dimensions=(1, 2)):

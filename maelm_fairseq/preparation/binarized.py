@@ -2,7 +2,7 @@
 written.
 
 SPLIT.bin contains the tokens of all lines, SPLIT.idx where they are
-(`maelm_fairseq.base.line_sizes`); SPLIT.json, written last, records what encode.py read and wrote.
+(`maelm_fairseq.base.line_index`); SPLIT.json, written last, records what encode.py read and wrote.
 """
 
 import hashlib
@@ -10,14 +10,14 @@ import os
 
 import numpy as np
 
-from ..base.line_sizes import DTYPE_OF_CODE, HEADER, MAGIC
+from ..base.line_index import DTYPE_OF_CODE, HEADER, MAGIC
 
 BUFFER = 1 << 20  # bytes of sizes read at a time
 
 
-def shard_folder(dest, shard, shards):
+def shard_folder(dest, shard, num_shards):
     """The folder of a shard: `dest` itself if there is only one."""
-    return os.path.join(dest, f"shard{shard}") if shards > 1 else dest
+    return os.path.join(dest, f"shard{shard}") if num_shards > 1 else dest
 
 
 def is_encoded(folder, split):
@@ -26,25 +26,25 @@ def is_encoded(folder, split):
     return all(map(os.path.exists, paths))
 
 
-def token_dtype(symbols):
+def token_dtype(vocab_size):
     """The type of a token in .bin: the one that fairseq takes for a dictionary of this size.
 
-    `symbols` does not count a `<mask>` at the end.
+    `vocab_size` does not count a `<mask>` at the end.
     """
-    return np.uint16 if symbols <= 65500 else np.uint32
+    return np.uint16 if vocab_size <= 65500 else np.uint32
 
 
 def write_index(stream, sizes, dtype):
     """Writes .idx, from a binary file with the tokens of each line, int32; returns its SHA-256."""
-    lines = sizes.seek(0, os.SEEK_END) // 4
-    (code,) = (code for code, of_code in DTYPE_OF_CODE.items() if of_code is dtype)
+    num_lines = sizes.seek(0, os.SEEK_END) // 4
+    (code,) = (code for code, type_of_code in DTYPE_OF_CODE.items() if type_of_code is dtype)
     digest = hashlib.sha256()
 
     def write(part):
         stream.write(part)
         digest.update(part)
 
-    write(HEADER.pack(MAGIC, 1, code, lines))
+    write(HEADER.pack(MAGIC, 1, code, num_lines))
     sizes.seek(0)
     for part in iter(lambda: sizes.read(BUFFER), b""):
         write(part)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.json_files import read_json
-from ..base.line_sizes import LineIndex
+from ..base.line_index import LineIndex
 from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.vocabulary_files import read_tokenizer
@@ -32,13 +32,13 @@ class TokenCounts(NamedTuple):
     longest: int  # tokens of a line
 
 
-def check_counts(where, counts, record, fix):
+def check_counts(location, counts, record, advice):
     """Compares {name: count} with what was recorded."""
     for name, counted in counts.items():
         expected = getattr(record, name)
         if counted != expected:
             raise UsageError(
-                f"{where}: {name}: found {counted}, expected {expected} as recorded; {fix}"
+                f"{location}: {name}: found {counted}, expected {expected} as recorded; {advice}"
             )
 
 
@@ -54,34 +54,34 @@ def check_split(folder, name, tokenizer, expected):
     """
     prefix = os.path.join(folder, name)
     data = prefix + ".bin"
-    fix = AGAIN.format(prefix + ".*")
+    advice = AGAIN.format(prefix + ".*")
     if not is_encoded(folder, name):
         raise UsageError(
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"
         )
     record = read_json(
-        prefix + ".json", SplitRecord, "the record that data-prep/prepare.sh wrote", fix
+        prefix + ".json", SplitRecord, "the record that data-prep/prepare.sh wrote", advice
     )
     if record.sha256.get("part", expected) != expected:
         raise UsageError(
-            f"{prefix}.* are of another split, shard or text: put its own files back, or {fix}"
+            f"{prefix}.* are of another split, shard or text: put its own files back, or {advice}"
         )
-    index = LineIndex(prefix, fix)
-    tokens = np.memmap(data, index.dtype, "r") if index.tokens else np.zeros(0, index.dtype)
+    index = LineIndex(prefix, advice)
+    tokens = np.memmap(data, index.dtype, "r") if index.num_tokens else np.zeros(0, index.dtype)
     checksums = [
         ("vocabulary", tokenizer.path, sha256(tokenizer.path)),
         ("idx", index.path, sha256(index.path)),
         ("bin", data, sha256_of_tokens(tokens)),
     ]
-    check_unchanged(prefix, checksums, record, fix)
-    counts = check_lines(data, index, tokens, tokenizer, record.sample, fix)
+    check_unchanged(prefix, checksums, record, advice)
+    counts = check_lines(data, index, tokens, tokenizer, record.sample, advice)
     rate = report_counts(prefix, counts, record)
     counted = {
         "text_lines": counts.text_lines,
         "documents": counts.documents,
         "tokens": counts.tokens,
     }
-    check_counts(data, counted, record, fix)
+    check_counts(data, counted, record, advice)
     check_unknown(data, rate)
     verdict = "all files match their SHA-256"
     if not record.sha256:
@@ -103,12 +103,12 @@ def check_unknown(data, rate):
         )
 
 
-def check_unchanged(prefix, checksums, record, fix):
+def check_unchanged(prefix, checksums, record, advice):
     """Compares (file type, path of a file, SHA-256 of its contents) with a record."""
     for file_type, path, checksum in checksums:
         if record.sha256.get(file_type, checksum) != checksum:
             raise UsageError(
-                f"{path} has changed since {prefix}.* was encoded; put it back, or {fix}"
+                f"{path} has changed since {prefix}.* was encoded; put it back, or {advice}"
             )
 
 
@@ -119,7 +119,7 @@ def sha256_of_tokens(tokens):
     return digest.hexdigest()
 
 
-def check_lines(data, index, tokens, tokenizer, sample, fix):
+def check_lines(data, index, tokens, tokenizer, sample, advice):
     """Counts lines and documents, and compares the tokens of a sample of lines with its text.
 
     Args:
@@ -127,17 +127,17 @@ def check_lines(data, index, tokens, tokenizer, sample, fix):
         index: `LineIndex`
         tokens: of all lines
         sample: list of (number of a line, its text)
-        fix: what to do if they differ
+        advice: what to do if they differ
     Returns: `TokenCounts`
     """
-    documents = text_lines = longest = first = 0
+    num_documents = num_text_lines = longest = first = 0
     after_blank = True
     for start, sizes in index.parts():
         ends = first + np.cumsum(sizes)
         is_blank = sizes == 1
         follows_blank = np.append(after_blank, is_blank[:-1])
-        documents += int((is_blank & ~follows_blank).sum())
-        text_lines += int((~is_blank).sum())
+        num_documents += int((is_blank & ~follows_blank).sum())
+        num_text_lines += int((~is_blank).sum())
         first = int(ends[-1])
         after_blank = is_blank[-1]
         longest = max(longest, int(sizes.max()))
@@ -145,12 +145,12 @@ def check_lines(data, index, tokens, tokenizer, sample, fix):
             if start <= number < start + len(sizes):
                 end = ends[number - start]
                 ids = tokens[end - sizes[number - start] : end - 1].tolist()
-                if ids != tokenizer.encode_lines([line])[0].tolist():
+                if ids != tokenizer.encode_plain_text([line])[0].tolist():
                     raise UsageError(
                         f"{data}: line {number + 1} is not what its text, {line[:200]!r}, gives;"
-                        f" {fix}"
+                        f" {advice}"
                     )
-    return TokenCounts(documents, text_lines, len(tokens), longest)
+    return TokenCounts(num_documents, num_text_lines, len(tokens), longest)
 
 
 def report_counts(prefix, counts, record):
@@ -191,31 +191,33 @@ def check_prepared_data(dest, manifest, selected):
     Together they must contain every line and document of the input. Validation data are in shard 0.
     See `check_split` for errors.
     """
-    shards = manifest.options.shards
+    num_shards = manifest.options.shards
     valid_documents = manifest.options.valid_documents
     valid_files = manifest.train if valid_documents else manifest.valid
     files = {"train": manifest.train, "valid": valid_files}
     records = {"train": [], "valid": []}  # by the files that they are of
-    tokens = {"train": 0, "valid": 0}
+    num_tokens = {"train": 0, "valid": 0}
     for shard in selected:
-        folder = shard_folder(dest, shard, shards)
+        folder = shard_folder(dest, shard, num_shards)
         tokenizer = load_checked_vocabulary(folder)
         for split in ["train", "valid"] if shard == 0 else ["train"]:
             expected = part_fingerprint(
-                split, shard, 1 if split == "valid" else shards, files[split]
+                split, shard, 1 if split == "valid" else num_shards, files[split]
             )
             record = check_split(folder, split, tokenizer, expected)
             records["train" if valid_documents else split].append(record)
-            tokens[split] += record.tokens
-    parts_of_train = shards + 1 if valid_documents else shards
+            num_tokens[split] += record.tokens
+    parts_of_train = num_shards + 1 if valid_documents else num_shards
     for split, parts in records.items():
         if len(parts) == (parts_of_train if split == "train" else 1):
             check_whole(split, parts, dest, valid_documents)
-            warn_of_unsuitable_text(split, parts[0].input, tokens[split], len(tokenizer.symbols))
-    if len(selected) < shards:
+            warn_of_unsuitable_text(
+                split, parts[0].input, num_tokens[split], len(tokenizer.symbols)
+            )
+    if len(selected) < num_shards:
         print(
             "to compare the number of lines and documents with the input, finish all"
-            f" {shards} shards: check.py {dest}"
+            f" {num_shards} shards: check.py {dest}"
         )
 
 
@@ -233,24 +235,24 @@ def check_whole(split, parts, dest, valid_documents):
     written = {}
     for name in ("text_lines", "documents"):
         written[name] = sum(getattr(record, name) for record in parts)
-    fix = f"the parts come from different inputs; {AGAIN.format(dest)}"
-    check_counts(f"{split}, all parts", written, counts, fix)
+    advice = f"the parts come from different inputs; {AGAIN.format(dest)}"
+    check_counts(f"{split}, all parts", written, counts, advice)
 
 
-def warn_of_unsuitable_text(split, counts, tokens, symbols):
+def warn_of_unsuitable_text(split, counts, num_tokens, vocab_size):
     """Warns of texts from which models learn hardly anything, or where blocks cross documents."""
     if counts.documents <= counts.files < counts.text_lines / 10:
         print(
             f"{split}: no blank line between documents: blocks will cross them; put one after each"
             " if there are any"
         )
-    if split == "valid" and tokens < FEW_TO_VALIDATE:
+    if split == "valid" and num_tokens < FEW_TO_VALIDATE:
         print(
-            f"{split}: {tokens:,} tokens are few: losses and ranks of so little text say little;"
-            " hold out more of it"
+            f"{split}: {num_tokens:,} tokens are few: losses and ranks of so little text say"
+            " little; hold out more of it"
         )
-    if split == "train" and tokens < FEW_TOKENS * symbols:
+    if split == "train" and num_tokens < FEW_TOKENS * vocab_size:
         print(
-            f"{split}: {tokens:,} tokens are few for {symbols:,} pieces: a model learns little from"
-            " them; use more text, or a smaller --vocab-size"
+            f"{split}: {num_tokens:,} tokens are few for {vocab_size:,} pieces: a model learns"
+            " little from them; use more text, or a smaller --vocab-size"
         )

@@ -14,7 +14,7 @@ def line_counter(tokenizer):
     """
 
     def is_text(text):
-        return len(tokenizer.encode_lines([text])[0]) > 0
+        return len(tokenizer.encode_plain_text([text])[0]) > 0
 
     is_text_by_first = functools.cache(is_text)
 
@@ -29,63 +29,63 @@ def line_counter(tokenizer):
     return count_name
 
 
-def documents_up_to(paths, limit=None):
+def count_documents_up_to(paths, limit=None):
     """The number of documents in files of raw text, at most `limit`, after which nothing is read.
 
     Blank lines and the ends of files end documents.
     """
-    documents = 0
+    count = 0
     for path in paths:
         is_within = False
         for _, line in read_lines(path):
             is_text = bool(line.strip())
-            documents += is_text and not is_within
+            count += is_text and not is_within
             is_within = is_text
-            if documents == limit:
-                return documents
-    return documents
+            if count == limit:
+                return count
+    return count
 
 
-def needed_documents(shards, valid_documents=None):
+def needed_documents(num_shards, num_valid_documents=None):
     """How many documents of --train are needed: those held out, and one for each shard."""
-    return (valid_documents or 0) + shards
+    return (num_valid_documents or 0) + num_shards
 
 
-def check_documents(documents, shards, valid_documents=None):
+def check_documents(num_documents, num_shards, num_valid_documents=None):
     """Refuses too few documents in --train.
 
     Args:
-        documents: their number
-        shards, valid_documents: the options of prepare.sh
+        num_documents: their number
+        num_shards, num_valid_documents: the options of prepare.sh
     """
-    needed = needed_documents(shards, valid_documents)
-    if documents >= needed:
+    needed = needed_documents(num_shards, num_valid_documents)
+    if num_documents >= needed:
         return
     if needed == 1:
         raise UsageError("--train: found no text in its files; give files with text")
-    if valid_documents:
-        name, fix = f"--valid-documents {valid_documents}", "hold out fewer"
+    if num_valid_documents:
+        name, advice = f"--valid-documents {num_valid_documents}", "hold out fewer"
     else:
-        name, fix = f"--shards {shards}", "use fewer --shards"
+        name, advice = f"--shards {num_shards}", "use fewer --shards"
     raise UsageError(
-        f"{name}: found {documents:,} documents in --train, expected {needed:,} or more, as each "
-        f"shard needs one to train on; put a blank line after each document, or {fix}"
+        f"{name}: found {num_documents:,} documents in --train, expected {needed:,} or more, as "
+        f"each shard needs one to train on; put a blank line after each document, or {advice}"
     )
 
 
 class HeldOut(NamedTuple):
     """Documents for "valid", at even intervals among those for "train"."""
 
-    valid_documents: int
-    documents: int  # of both splits
+    num_valid: int
+    num_documents: int  # of both splits
 
-    def before(self, document):
+    def num_valid_before(self, document):
         """How many documents for "valid" come before one, by its number."""
-        return (document * self.valid_documents + self.documents // 2) // self.documents
+        return (document * self.num_valid + self.num_documents // 2) // self.num_documents
 
-    def split_of(self, document):
+    def assign(self, document):
         """The split to which a document belongs, and its number there."""
-        before = self.before(document)
-        if self.before(document + 1) > before:
-            return "valid", before
-        return "train", document - before
+        num_valid = self.num_valid_before(document)
+        if self.num_valid_before(document + 1) > num_valid:
+            return "valid", num_valid
+        return "train", document - num_valid

@@ -54,12 +54,12 @@ def encode_text(tokenizer, text):
         unknown: Counter of the unknown characters
     """
     lines = text.split("\n")
-    tokens, sizes = tokenizer.encode_lines(lines)
+    tokens, sizes = tokenizer.encode_plain_text(lines)
     ends = np.cumsum(sizes)
     unknown = Counter()
     lines_with_unknown = np.searchsorted(ends, np.flatnonzero(tokens == UNKNOWN), side="right")
     for i in np.unique(lines_with_unknown):
-        unknown.update("".join(tokenizer.unknown(lines[i])))
+        unknown.update("".join(tokenizer.unknown_parts(lines[i])))
     dtype = token_dtype(len(tokenizer.symbols))
     return np.insert(tokens, ends, EOS).astype(dtype), sizes + 1, unknown
 
@@ -210,7 +210,7 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
         queue = ChunkQueue(workers, vocabulary)
 
         def shard_of(document):
-            where, number = held_out.split_of(document) if held_out else (split, document)
+            where, number = held_out.assign(document) if held_out else (split, document)
             return out.get(number % shards) if where == split else None
 
         current = None  # the number of a document
@@ -284,11 +284,11 @@ def check_input(paths, identities, counts, shards=1):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, identities):
         if file_fingerprint(path) != before:
-            fix = "run again when it is complete, with another --dest if this one is refused"
-            raise UsageError(f"file {path} changed while it was being read; {fix}")
+            advice = "run again when it is complete, with another --dest if this one is refused"
+            raise UsageError(f"file {path} changed while it was being read; {advice}")
     if counts.documents < shards:
-        fix = "use fewer --shards" if shards > 1 else "give files with text"
+        advice = "use fewer --shards" if shards > 1 else "give files with text"
         raise UsageError(
             f"{', '.join(paths)}: found {counts.documents} documents (separated by blank lines),"
-            f" expected at least {shards}; {fix}"
+            f" expected at least {shards}; {advice}"
         )

@@ -116,11 +116,11 @@ def read_manifest(dest):
     """The manifest of a folder that prepare.sh wrote."""
     path = os.path.join(dest, MANIFEST)
     expected = "the record of a folder that prepare.sh wrote"
-    fix = f"remove {dest} and run prepare.sh again"
-    manifest = read_json(path, Manifest, expected, fix)
+    advice = f"remove {dest} and run prepare.sh again"
+    manifest = read_json(path, Manifest, expected, advice)
     shards = manifest.options.shards
     if shards < 1:
-        raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {fix}")
+        raise UsageError(f"{path}: options: shards: found {shards}, expected 1 or more; {advice}")
     return manifest
 
 
@@ -142,8 +142,8 @@ def claim(dest, manifest):
             raise UsageError(f"--dest: {found}; expected an empty folder; choose another")
         with contextlib.suppress(UsageError):  # another process was first: it is compared with that
             save_json(asdict(manifest), path, new=True)
-    fix = "choose another --dest, or remove this one"
-    check_same_origin(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), fix)
+    advice = "choose another --dest, or remove this one"
+    check_same_origin(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), advice)
 
 
 @dataclass

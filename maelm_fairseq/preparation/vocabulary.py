@@ -88,7 +88,7 @@ def write_vocabulary_files(tokenizer, folder):
     """
     vocabulary = os.path.join(folder, tokenizer.file_name)
     dictionary = os.path.join(folder, "dict.txt")
-    files = {vocabulary: tokenizer.contents(), dictionary: tokenizer.dict_text().encode()}
+    files = {vocabulary: tokenizer.file_bytes(), dictionary: tokenizer.dict_text().encode()}
     for path, contents in files.items():
         if not os.path.exists(path):
             with atomic_write(path, "wb") as stream:

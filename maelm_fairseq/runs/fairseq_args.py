@@ -19,8 +19,8 @@ def parse_fairseq_args(argv):
 def refuse_stray_value(fairseq_args):
     """Refuses further options that begin with a value: an option took fewer than it was given."""
     if fairseq_args and not fairseq_args[0].startswith("-"):
-        fix = "remove it, or write its option before it"
-        raise UsageError(f"{fairseq_args[0]}: found a value that belongs to no option; {fix}")
+        advice = "remove it, or write its option before it"
+        raise UsageError(f"{fairseq_args[0]}: found a value that belongs to no option; {advice}")
 
 
 def refuse_recipe_options(names, recipe, whole, fairseq_args):
@@ -36,8 +36,8 @@ def refuse_recipe_options(names, recipe, whole, fairseq_args):
         own = getattr(recipe, name, None)
         if own != getattr(whole, name, own):
             given = as_given(name, fairseq_args)
-            fix = "leave it out; --help lists the options of the recipe itself"
-            raise UsageError(f"{given}: the recipe sets it; {suggestion(given)}{fix}")
+            advice = "leave it out; --help lists the options of the recipe itself"
+            raise UsageError(f"{given}: the recipe sets it; {suggestion(given)}{advice}")
 
 
 def as_given(name, fairseq_args):

@@ -137,27 +137,27 @@ class BaselineRun(ABC):
             baselines, and of what is combined from both
         """
         scores_of_splits = self.scores_of_splits(outcome, encoder_scores)
-        of_encoder = []
-        of_combined = []
+        compared_results = []
+        ensemble_results = []
         notes = {}  # {(file, metric): the encoder's lead, for the baseline}
         for result in encoder_results:
             scores = scores_of_splits[self.split_of_file[result.file_name]]
             compared = self.with_lead(result, scores)
-            of_encoder.append(compared)
+            compared_results.append(compared)
             notes[result.file_name, result.metric] = self.lead_note(compared)
             for predictor in scores.keys() - {ENCODER, self.predictor}:
                 value = scores[predictor].values[result.metric]
-                error = scores[predictor].errors[result.metric]
-                score = Score(predictor, result.file_name, result.metric, value, error)
+                standard_error = scores[predictor].standard_errors[result.metric]
+                score = Score(predictor, result.file_name, result.metric, value, standard_error)
                 combined = self.result(score, f"{result.settings} {self.name}")
                 combined = self.with_lead(combined, scores)
-                of_combined.append(replace(combined, note=self.lead_note(combined)))
-        of_baselines = []
+                ensemble_results.append(replace(combined, note=self.lead_note(combined)))
+        baseline_results = []
         for score in outcome.scores:
             is_compared = score.predictor == self.predictor
             note = notes[score.file, score.metric] if is_compared else ""
-            of_baselines.append(self.result(score, self.name, note))
-        return [*of_encoder, *of_baselines, *of_combined]
+            baseline_results.append(self.result(score, self.name, note))
+        return [*compared_results, *baseline_results, *ensemble_results]
 
     def scores_of_splits(self, outcome, encoder_scores):
         """The scores of encoder, baseline and both together; arguments as for `compare`.
@@ -173,8 +173,10 @@ class BaselineRun(ABC):
         scores = {}
         for split in baseline:
             scores[split] = {ENCODER: encoder_scores[split]}
-            for predictor, of_splits in predictions.items():
-                scores[split][predictor] = SplitScores(self.task, split, of_splits[split])
+            for predictor, predictions_by_split in predictions.items():
+                scores[split][predictor] = SplitScores(
+                    self.task, split, predictions_by_split[split]
+                )
         return scores
 
     def with_lead(self, result, scores):
@@ -186,8 +188,8 @@ class BaselineRun(ABC):
         """
         baseline = scores[self.predictor]
         lead = float(np.median(result.bounded)) - baseline.values[result.metric]
-        lead_errors = scores[result.predictor].errors_of_lead(baseline)
-        return replace(result, lead=lead, lead_error=lead_errors[result.metric])
+        lead_standard_errors = scores[result.predictor].lead_standard_errors(baseline)
+        return replace(result, lead=lead, lead_standard_error=lead_standard_errors[result.metric])
 
     def result(self, score, settings, note=""):
         """The Result of a `baseline_scores.Score`."""
@@ -196,7 +198,7 @@ class BaselineRun(ABC):
             file_name=score.file,
             metric=score.metric,
             values=[score.value],
-            error=score.error,
+            standard_error=score.standard_error,
             predictor=score.predictor,
             settings=settings,
             note=note,
@@ -205,7 +207,8 @@ class BaselineRun(ABC):
     def lead_note(self, result):
         """The lead of a Result over the baseline, in words."""
         name = "together" if result.predictor == ENSEMBLE else result.predictor
-        return f" ({name} minus {self.predictor}: {result.lead:+.2f} ± {result.lead_error:.2f})"
+        lead = f"{result.lead:+.2f} ± {result.lead_standard_error:.2f}"
+        return f" ({name} minus {self.predictor}: {lead})"
 
 
 class BagOfWordsRun(BaselineRun):

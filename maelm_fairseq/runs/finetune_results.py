@@ -33,14 +33,14 @@ class Result:
     file_name: str  # of the split
     metric: str
     values: List[float]  # of each seed; nan where it is not defined
-    error: float  # the standard error over examples
+    standard_error: float  # over examples
     predictor: str = ENCODER
     start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
     settings: str = ""
     note: str = ""  # for the reader
     # Points more than one of PAIRED_BASELINES, paired by examples, and their standard error.
     lead: float = math.nan
-    lead_error: float = math.nan
+    lead_standard_error: float = math.nan
 
     @property
     def bounded(self):
@@ -52,7 +52,9 @@ class Result:
         return format_score(np.median(self.bounded))
 
     def __str__(self):
-        text = self.median if math.isnan(self.error) else f"{self.median} ± {self.error:.2f}"
+        text = self.median
+        if not math.isnan(self.standard_error):
+            text += f" ± {self.standard_error:.2f}"
         if len(self.values) > 1:
             lowest = format_score(self.bounded.min())
             highest = format_score(self.bounded.max())
@@ -75,7 +77,7 @@ class Result:
             format_score(self.bounded.min()),
             format_score(self.bounded.max()),
             f"{deviation:.2f}",
-            f"{self.error:.2f}",
+            f"{self.standard_error:.2f}",
             str(len(self.values)),
             " ".join(f"{value:.2f}" for value in self.values),
             self.start or self.predictor,
@@ -103,21 +105,21 @@ def rank_runs(scores, metric=None):
     return sorted(range(len(scores)), key=badness)
 
 
-def late_rise(curves, error):
+def late_rise(curves, standard_error):
     """By how much a score rose over the last quarter of training.
 
     It is None if that is not more than its standard error, or if there were too few validations.
 
     Args:
         curves: for each seed, its scores in equal steps of training
-        error: the standard error over examples
+        standard_error: of the scores, over examples
     """
     rises = []
     for curve in curves:
         if len(curve) >= MIN_VALIDATIONS:
             rises.append(curve[-1] - curve[-1 - len(curve) // 4])
     rise = float(np.median(rises)) if rises else 0.0
-    return rise if rise > error else None
+    return rise if rise > standard_error else None
 
 
 def best_predictor(results):
@@ -151,13 +153,13 @@ def is_clearly_ahead(result, other):
     scores are known, which make the error of their difference too large.
     """
     difference = statistics.median(result.bounded) - statistics.median(other.bounded)
-    if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_error):
-        error = result.lead_error
-    elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_error):
-        error = other.lead_error
+    if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_standard_error):
+        standard_error = result.lead_standard_error
+    elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_standard_error):
+        standard_error = other.lead_standard_error
     else:
-        error = math.hypot(result.error, other.error)
-    return difference > 0 and difference >= 2 * error
+        standard_error = math.hypot(result.standard_error, other.standard_error)
+    return difference > 0 and difference >= 2 * standard_error
 
 
 # The table --------------------------------------------------------------------------------------

@@ -195,8 +195,8 @@ class FineTuningRuns:
         except UsageError:
             set_aside(folder, ".changed")
             raise
-        state = read_checkpoint(self.checkpoint_path(run))
-        scores = {split: state["task_state"][SCORES_ENTRY][split] for split in splits}
+        checkpoint = read_checkpoint(self.checkpoint_path(run))
+        scores = {split: checkpoint["task_state"][SCORES_ENTRY][split] for split in splits}
         first = f"valid_{metrics[0]}"
         curve = [float(stats[first]) for stats in validations(log).values() if first in stats]
         save_json(asdict(RunRecord(scores, curve, seconds)), record_path)
@@ -208,7 +208,7 @@ def build_task_with_datasets(command, cfg):
     Returns: the task, and the splits of the files
     """
     task = make_task(command.task_name, **cfg.task)
-    task.positions = command.model_options["max_positions"]
+    task.max_tokens = command.model_options["max_positions"]
     task.prepare_state()
     splits = []
     for split in task.files:

@@ -15,7 +15,7 @@ class SplitScores:
     Attributes:
         predictions: as given
         values: {metric: percent}
-        errors: {metric: standard error over examples}
+        standard_errors: {metric: standard error over examples}
     """
 
     def __init__(self, task, split, predictions):
@@ -28,9 +28,9 @@ class SplitScores:
         examples = dataset.labelled_examples()
         self.values = score_subset(examples)
         self.without_groups = scores_without_groups(score_subset, examples, task.jackknife_groups)
-        self.errors = errors_of_jackknife(self.without_groups)
+        self.standard_errors = errors_of_jackknife(self.without_groups)
 
-    def errors_of_lead(self, baseline):
+    def lead_standard_errors(self, baseline):
         """The standard errors of the lead over the `SplitScores` of another predictor.
 
         They are paired by examples.
@@ -38,6 +38,8 @@ class SplitScores:
         Returns: {metric: standard error}
         """
         leads = []
-        for scores, of_baseline in zip(self.without_groups, baseline.without_groups):
-            leads.append({metric: value - of_baseline[metric] for metric, value in scores.items()})
+        for scores, baseline_scores in zip(self.without_groups, baseline.without_groups):
+            leads.append(
+                {metric: value - baseline_scores[metric] for metric, value in scores.items()}
+            )
         return errors_of_jackknife(leads)

@@ -14,13 +14,13 @@ from .run_state import current_run
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
     """Reads tensors, plain values and options of this plugin alone."""
-    state = current_run.states_to_read.pop(path, None)
-    if state is None:
-        state = read_for_fairseq(path)
-    state["cfg"] = OmegaConf.create(state["cfg"])
+    checkpoint = current_run.states_to_read.pop(path, None)
+    if checkpoint is None:
+        checkpoint = read_for_fairseq(path)
+    checkpoint["cfg"] = OmegaConf.create(checkpoint["cfg"])
     if arg_overrides is not None:
-        overwrite_args_by_name(state["cfg"], arg_overrides)
-    return checkpoint_utils._upgrade_state_dict(state)
+        overwrite_args_by_name(checkpoint["cfg"], arg_overrides)
+    return checkpoint_utils._upgrade_state_dict(checkpoint)
 
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
@@ -30,9 +30,9 @@ def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
             raise UsageError(
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
-        state = read_for_fairseq(path)
-        current_run.states_to_read[path] = state
-        foreign = sorted(REGISTRIES.keys() - state["cfg"].keys())
+        checkpoint = read_for_fairseq(path)
+        current_run.states_to_read[path] = checkpoint
+        foreign = sorted(REGISTRIES.keys() - checkpoint["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration
             found = " and ".join(foreign)
             raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")

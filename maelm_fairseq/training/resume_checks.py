@@ -28,60 +28,60 @@ from ..vocabulary import FINGERPRINT
 logger = logging.getLogger(__name__)
 
 
-def drop_unusable_parts(state, trainer):
+def drop_unusable_parts(checkpoint, trainer):
     """Removes what a run that starts anew from a checkpoint cannot use.
 
     These are heads for other labels, the state of another task, and parts that the model lacks.
 
     Args:
-        state: what `sections.read_for_fairseq` returned, after `check_origin`; changed in place
+        checkpoint: from `sections.read_for_fairseq`, after `check_origin`; changed in place
         trainer: fairseq's, of the run
     """
     model = trainer.get_model()
-    run_state = trainer.task.state.state_dict
-    remove_other_heads(state, state["cfg"]["model"], model.cfg, run_state)
-    state["task_state"] = {FINGERPRINT: state["task_state"][FINGERPRINT]}
-    reset_mismatched_parts(state["model"], model.state_dict())
+    current_task_state = trainer.task.state.state_dict
+    remove_other_heads(checkpoint, checkpoint["cfg"]["model"], model.cfg, current_task_state)
+    checkpoint["task_state"] = {FINGERPRINT: checkpoint["task_state"][FINGERPRINT]}
+    reset_mismatched_parts(checkpoint["model"], model.state_dict())
 
 
-def check_run(state, trainer, path, starts_anew):
+def check_run(checkpoint, trainer, path, starts_anew):
     """Refuses a checkpoint that a run cannot start or resume from.
 
     Args:
-        state: what `sections.read_for_fairseq` returned, after `check_origin` and, if the run
+        checkpoint: what `sections.read_for_fairseq` returned, after `check_origin` and, if the run
             starts anew, `drop_unusable_parts`
         trainer: fairseq's, of the run
         path: of the checkpoint
         starts_anew: as by --finetune-from-model or --reset-optimizer: then only the encoder must be
             the same
     """
-    check_history(state.get("optimizer_history"), path, starts_anew)
-    extra = as_type(dict, state.get("extra_state"), f"{path}: extra_state")
+    check_history(checkpoint.get("optimizer_history"), path, starts_anew)
+    extra = as_type(dict, checkpoint.get("extra_state"), f"{path}: extra_state")
     extra = {name: plain_value(value) for name, value in extra.items()}
     as_type(ExtraState, extra, f"{path}: extra_state")
     model = trainer.get_model()
-    check_vocabulary(state, trainer.task.source_dictionary, path)
+    check_vocabulary(checkpoint, trainer.task.source_dictionary, path)
     names = ENCODER_OPTIONS if starts_anew else ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME
-    check_configuration(state["cfg"]["model"], model.cfg, names, path)
+    check_configuration(checkpoint["cfg"]["model"], model.cfg, names, path)
     if not starts_anew:
-        report_new_schedule(state["max_update"], trainer.cfg.optimization.max_update, path)
-        check_components(state, trainer, path)
-        check_task_state(state["task_state"], trainer.task.state.state_dict, path)
-    check_weights(state["model"], model.state_dict(), path)
+        report_new_schedule(checkpoint["max_update"], trainer.cfg.optimization.max_update, path)
+        check_components(checkpoint, trainer, path)
+        check_task_state(checkpoint["task_state"], trainer.task.state.state_dict, path)
+    check_weights(checkpoint["model"], model.state_dict(), path)
 
 
-def check_origin(state, path):
+def check_origin(checkpoint, path):
     """Refuses a checkpoint of another model than this plugin's."""
-    if "model" not in state["cfg"] or FINGERPRINT not in state.get("task_state", {}):
+    if "model" not in checkpoint["cfg"] or FINGERPRINT not in checkpoint.get("task_state", {}):
         raise UsageError(f"{path}: {NOT_A_CHECKPOINT}")
 
 
-def report_new_schedule(before, now, path):
+def report_new_schedule(saved_value, current_value, path):
     """Says if the checkpoint of a path was made by a run with another --max-update than now."""
-    if isinstance(before, int) and before and before != now:
+    if isinstance(saved_value, int) and saved_value and saved_value != current_value:
         logger.warning(
-            f"{path}: saved by a run with --max-update {before}, which is {now} now; the learning "
-            "rate follows the new schedule"
+            f"{path}: saved by a run with --max-update {saved_value}, which is {current_value} "
+            "now; the learning rate follows the new schedule"
         )
 
 
@@ -92,40 +92,42 @@ def check_history(history, path, starts_anew):
         raise UsageError(f"{path}: its number of updates is missing; use another checkpoint")
 
 
-def remove_other_heads(state, saved, cfg, run_state):
+def remove_other_heads(checkpoint, saved_options, cfg, current_task_state):
     """Removes the heads from a checkpoint if they differ from the run's in labels or pooling.
 
     Args:
-        state: of the checkpoint
-        saved: the options of its model, {name: value}
+        checkpoint: from `sections.read_for_fairseq`; changed in place
+        saved_options: the options of its model, {name: value}
         cfg: those of the run's model
-        run_state: of the run's task
+        current_task_state: of the run's task
     """
-    saved_state = state["task_state"]
+    saved_task_state = checkpoint["task_state"]
     names = ["labels", STANDARDISED]
-    has_same_labels = all(saved_state.get(name) == run_state.get(name) for name in names)
-    has_same_pooling = saved["classification_pooling"] == str(cfg.classification_pooling)
+    has_same_labels = all(
+        saved_task_state.get(name) == current_task_state.get(name) for name in names
+    )
+    has_same_pooling = saved_options["classification_pooling"] == str(cfg.classification_pooling)
     if has_same_labels and has_same_pooling:
         return
-    heads = [name for name in state["model"] if name.startswith(HEAD_PREFIX)]
+    heads = [name for name in checkpoint["model"] if name.startswith(HEAD_PREFIX)]
     for name in heads:
-        del state["model"][name]
+        del checkpoint["model"][name]
 
 
-def check_task_state(saved_state, run_state, path):
+def check_task_state(saved_task_state, current_task_state, path):
     """Refuses to resume with other data than those that the checkpoint's task has seen."""
-    if STANDARDISED in run_state and STANDARDISED not in saved_state:
+    if STANDARDISED in current_task_state and STANDARDISED not in saved_task_state:
         raise UsageError(
             f"{path}: saved by 0.2.0 or earlier, whose heads predict numbers in another unit; "
             "start a new run in another --save-dir"
         )
-    for name in run_state:
-        if name in saved_state and run_state[name] != saved_state[name]:
-            was = state_text(saved_state[name])
-            now = state_text(run_state[name])
+    for name in current_task_state:
+        if name in saved_task_state and current_task_state[name] != saved_task_state[name]:
+            saved_value = state_text(saved_task_state[name])
+            current_value = state_text(current_task_state[name])
             raise UsageError(
-                f"{path}: the data differ from those of the run: {name} was {was} and is {now}; "
-                "use the same"
+                f"{path}: the data differ from those of the run: {name} was {saved_value} and is "
+                f"{current_value}; use the same"
             )
 
 
@@ -137,12 +139,12 @@ def state_text(value):
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def check_update(state, named, path):
+def check_update(checkpoint, named, path):
     """Refuses a checkpoint of another number of updates than its name says.
 
     That number is `named`; None if the name says nothing.
     """
-    update = updates_of(state)
+    update = updates_of(checkpoint)
     if named not in (None, update):
         raise UsageError(
             f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it"
@@ -211,27 +213,27 @@ def problem_of_moments(weight, state):
     return None
 
 
-def check_components(state, trainer, path):
+def check_components(checkpoint, trainer, path):
     """Refuses to resume with another criterion, optimizer, schedule or precision.
 
     Also refuses to do so without the state of the optimizer.
     """
-    if not isinstance(state.get("last_optimizer_state"), dict):
+    if not isinstance(checkpoint.get("last_optimizer_state"), dict):
         raise UsageError(
             f"{path}: it has no state of the optimizer, so no run can resume from it: add "
             "--reset-optimizer, or start another run with --finetune-from-model"
         )
-    as_type(OptimizerState, state["last_optimizer_state"], f"{path}: last_optimizer_state")
+    as_type(OptimizerState, checkpoint["last_optimizer_state"], f"{path}: last_optimizer_state")
     is_fp16 = trainer.cfg.common.fp16
-    was_fp16 = "loss_scale" in state["last_optimizer_state"]  # then the state has another form
+    was_fp16 = "loss_scale" in checkpoint["last_optimizer_state"]  # then the state has another form
     if was_fp16 != is_fp16:
-        was = "with" if was_fp16 else "without"
-        now = "with" if is_fp16 else "without"
+        saved_value = "with" if was_fp16 else "without"
+        current_value = "with" if is_fp16 else "without"
         raise UsageError(
-            f"{path}: the run was {was} fp16 and is {now}: keep the same precision, or start "
-            "another run with --finetune-from-model"
+            f"{path}: the run was {saved_value} fp16 and is {current_value}: keep the same "
+            "precision, or start another run with --finetune-from-model"
         )
-    for name, stored in state["components"].items():
+    for name, stored in checkpoint["components"].items():
         current = name_in(trainer.cfg[name])
         if stored and stored != current:
             raise UsageError(

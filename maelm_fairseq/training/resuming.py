@@ -75,16 +75,16 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
     with fairseq_errors_as_usage_error(path, CANNOT_RESUME):
-        state = read_for_fairseq(path)
-        resume_checks.check_origin(state, path)
+        checkpoint = read_for_fairseq(path)
+        resume_checks.check_origin(checkpoint, path)
         if reset_optimizer:
-            resume_checks.drop_unusable_parts(state, trainer)
-        resume_checks.check_run(state, trainer, path, starts_anew=reset_optimizer)
+            resume_checks.drop_unusable_parts(checkpoint, trainer)
+        resume_checks.check_run(checkpoint, trainer, path, starts_anew=reset_optimizer)
         if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
-            resume_checks.check_update(state, updates.get(path), path)
+            resume_checks.check_update(checkpoint, updates.get(path), path)
         # Only now, as a refused checkpoint must not take memory.
-        current_run.states_to_read[path] = state
+        current_run.states_to_read[path] = checkpoint
         extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
         if update:  # before the first update, there are no moments

@@ -1,4 +1,4 @@
-"""What models answer for each dev and test example of a task.
+"""What models predict for each dev and test example of a task.
 
 The models are a fine-tuned encoder, and a linear model of word vectors.
 
@@ -19,7 +19,7 @@ from maelm_fairseq.vocabulary import read_vocabulary
 SPLITS = ["valid", "test"]
 # Inverse strengths of regularisation: C of a logistic regression, 1 / alpha of a ridge regression.
 REGULARISATION_GRID = [0.01, 0.1, 1, 10, 100]
-ANSWER_FOLDS = 5
+FOLDS = 5
 TOKENS = 64  # of a block of the pretraining text, as in the small recipe
 
 
@@ -43,7 +43,7 @@ def word_vectors(data, width):
 
 
 def predict_with_word_vectors(labelled, vectors, data):
-    """The answers of a linear model that reads the mean vector of a text's tokens, (n,)."""
+    """The predictions of a linear model that reads the mean vector of a text's tokens, (n,)."""
     _, tokenizer = read_vocabulary(str(data))
     encoded = tokenizer.encode_all([texts[0] for texts in labelled.texts])
     means = []
@@ -56,8 +56,8 @@ def predict_with_word_vectors(labelled, vectors, data):
     x = StandardScaler().fit(x[train]).transform(x)
     if labelled.classes is None:
         alphas = [len(train) / 10 / strength for strength in REGULARISATION_GRID]
-        model = RidgeCV(alphas, cv=ANSWER_FOLDS)
+        model = RidgeCV(alphas, cv=FOLDS)
     else:
         inverse_strengths = [strength / 100 for strength in REGULARISATION_GRID]
-        model = LogisticRegressionCV(Cs=inverse_strengths, cv=ANSWER_FOLDS, max_iter=300)
+        model = LogisticRegressionCV(Cs=inverse_strengths, cv=FOLDS, max_iter=300)
     return model.fit(x[train], targets).predict(x[labelled.scored_indices])
