@@ -51,8 +51,16 @@ PROBED_TASKS = [*PRIMARY_TASKS, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING_EPOCHS = 3
 BATCH = 32  # of fine-tuning
-FINE_TUNING = ["--seeds", 1, "--batch-size", BATCH, "--warmup-ratio", 0.1]
-FINE_TUNING += ["--epochs", FINE_TUNING_EPOCHS]
+FINE_TUNING = [
+    "--seeds",
+    1,
+    "--batch-size",
+    BATCH,
+    "--warmup-ratio",
+    0.1,
+    "--epochs",
+    FINE_TUNING_EPOCHS,
+]
 FINE_TUNED = "fine-tuned"  # a feature
 KEPT_FEATURES = ["mean", "first", "side_by_side"]  # those whose outcomes of examples are kept
 FEW_SHOT_REPEATS = 10  # for pilots

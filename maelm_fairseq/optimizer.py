@@ -58,7 +58,7 @@ def groups_by_rate(weights, decay):
     Raises UsageError: the rates differ, but a weight has no `param_group`
     """
     if decay == 1:
-        return weights
+        return [{"params": weights, LR_SHARE_KEY: 1.0}]
     if not all(hasattr(weight, "param_group") for weight in weights):
         raise UsageError(
             f"--lr-layer-decay {decay} is for fine-tuning with the tasks of this plugin; "
@@ -93,7 +93,7 @@ class TorchAdamW(FairseqAdam):
 
     def set_lr(self, lr):
         for group in self.param_groups:
-            group["lr"] = lr * group.get(LR_SHARE_KEY, 1.0)
+            group["lr"] = lr * group[LR_SHARE_KEY]
 
     @property
     def optimizer_config(self):
@@ -132,7 +132,7 @@ class TorchAdamW(FairseqAdam):
                 shapes = f"found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}"
                 raise UsageError(f"{FLOAT32_WEIGHTS}: {shapes}")
             weight.data.copy_(saved)
-        shares = [group.get(LR_SHARE_KEY, 1.0) for group in self.param_groups]
+        shares = [group[LR_SHARE_KEY] for group in self.param_groups]
         options = {**self.optimizer_config, **(optimizer_overrides or {})}
         super().load_state_dict(state_dict, options)
         for group, share in zip(self.param_groups, shares):

@@ -41,7 +41,7 @@ def test_t5_buckets():
 
 @pytest.mark.parametrize("buckets", [AUTHORS, T5])
 def test_half_of_the_heads_begin_with_their_neighbours(buckets):
-    bias = RelativePositionBias(32, max_distance=128, heads=8, max_positions=32, scheme=buckets)
+    bias = RelativePositionBias(32, max_distance=128, num_heads=8, max_positions=32, scheme=buckets)
     torch.nn.init.normal_(bias.table.weight, std=0.02)
     before = bias.table.weight.detach().clone()
     bias.init_local_heads()

@@ -75,8 +75,18 @@ WEIGHT_DECAY = 0.01
 ODD = "-odd \"na'me $HOME *"  # name of a folder
 
 # Sizes of a model that can be trained here; all other settings are the recipe's.
-SMALL = ["--encoder-layers", 1, "--decoder-layers", 1, "--encoder-attention-heads", 2]
-SMALL += ["--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64]
+SMALL = [
+    "--encoder-layers",
+    1,
+    "--decoder-layers",
+    1,
+    "--encoder-attention-heads",
+    2,
+    "--encoder-embed-dim",
+    32,
+    "--encoder-ffn-embed-dim",
+    64,
+]
 
 
 def dry_run(name, *arguments, **environment):

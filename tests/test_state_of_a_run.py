@@ -15,8 +15,20 @@ from stoppable_runs import finish, start, trap
 from training import assert_same_weights, checkpoint, error_of_command, train, updates
 
 # The loss never falls: every validation counts towards patience.
-PATIENCE = ["--lr", 1e-12, "--warmup-updates", 0, "--patience", 5, "--validate-interval-updates", 1]
-PATIENCE += ["--save-interval-updates", 1, "--max-update", 30]
+PATIENCE = [
+    "--lr",
+    1e-12,
+    "--warmup-updates",
+    0,
+    "--patience",
+    5,
+    "--validate-interval-updates",
+    1,
+    "--save-interval-updates",
+    1,
+    "--max-update",
+    30,
+]
 
 
 def test_patience_goes_on(data, tmp_path):

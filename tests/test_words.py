@@ -52,8 +52,13 @@ def byte_pieces(tmp_path_factory):
     return read_tokenizer(folder)
 
 
-WITH_SPACES = ["", "  kan\tlosh, (mi) don't ", "caf\u00e9 na\u00efve"]
-WITH_SPACES += ["\u041c\u0438\u0440 \ud55c\uad6d\uc5b4", HEBREW]
+WITH_SPACES = [
+    "",
+    "  kan\tlosh, (mi) don't ",
+    "caf\u00e9 na\u00efve",
+    "\u041c\u0438\u0440 \ud55c\uad6d\uc5b4",
+    HEBREW,
+]
 
 
 @pytest.mark.parametrize("line", WITH_SPACES)

@@ -12,12 +12,24 @@ from ..state_dicts import has_lm_head, shapes_of
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Options of the encoder: these must be the same wherever its weights are used.
-ENCODER_OPTIONS = ["encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim"]
-ENCODER_OPTIONS += ["encoder_attention_heads", "max_positions", "relative_position_num_buckets"]
-ENCODER_OPTIONS += ["relative_position_max_distance", "relative_position_buckets", "layer_norm_eps"]
+ENCODER_OPTIONS = [
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "max_positions",
+    "relative_position_num_buckets",
+    "relative_position_max_distance",
+    "relative_position_buckets",
+    "layer_norm_eps",
+]
 # A resumed run must not change these either.
-OPTIONS_FIXED_ON_RESUME = ["decoder_layers", "share_decoder_layers", "decoder_relative_bias"]
-OPTIONS_FIXED_ON_RESUME += ["classification_pooling"]
+OPTIONS_FIXED_ON_RESUME = [
+    "decoder_layers",
+    "share_decoder_layers",
+    "decoder_relative_bias",
+    "classification_pooling",
+]
 
 
 def model_configuration(weights, options, path):

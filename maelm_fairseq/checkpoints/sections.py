@@ -17,8 +17,15 @@ from .building import upgraded_checkpoint
 from .reading import read_file
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
-KEPT_KEYS = ["cfg", "model", "criterion", "optimizer_history", "task_state", "extra_state"]
-KEPT_KEYS += ["last_optimizer_state"]
+KEPT_KEYS = [
+    "cfg",
+    "model",
+    "criterion",
+    "optimizer_history",
+    "task_state",
+    "extra_state",
+    "last_optimizer_state",
+]
 REGISTRIES = {
     "model": (models.MODEL_REGISTRY, models.MODEL_DATACLASS_REGISTRY),
     "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),

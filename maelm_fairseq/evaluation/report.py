@@ -104,40 +104,27 @@ class Report:
         first = models_of_arm(frame.index, arms[0])
         second = models_of_arm(frame.index, arms[1])
         seeds = [seed for seed in first if seed in second]
+        first = [first[seed] for seed in seeds]
+        second = [second[seed] for seed in seeds]
         averaged = [task for task in self.averaged if task in frame]
-        tasks = ["mean", *frame.columns[:-1]]
-        if len(seeds) < 2 and not self.has_predictions(first, seeds, frame.columns[0], feature):
-            tasks = []
         rows = []
-        for task in tasks:
-            first_scores = frame.loc[[first[seed] for seed in seeds], task].to_numpy()
-            second_scores = frame.loc[[second[seed] for seed in seeds], task].to_numpy()
-            estimate = (first_scores - second_scores).mean()
+        for task in ["mean", *frame.columns[:-1]]:
+            tasks = averaged if task == "mean" else [task]
             if len(seeds) > 1:
-                test = stats.ttest_rel(first_scores, second_scores)
-                low, high = test.confidence_interval(0.95)
+                interval = paired_interval(frame.loc[first, task], frame.loc[second, task])
+            elif seeds and self.has_predictions(first[0], tasks[0], feature):
+                records = self.records[first[0]], self.records[second[0]]
+                estimate = frame.loc[first[0], task] - frame.loc[second[0], task]
+                interval = interval_over_examples(estimate, *records, tasks, feature, layer)
             else:
-                pair = self.records[first[seeds[0]]], self.records[second[seeds[0]]]
-                names = averaged if task == "mean" else [task]
-                errors = [bootstrap_error(*pair, name, feature, layer) for name in names]
-                width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(names)
-                low, high = estimate - width, estimate + width
-            rows.append([task, estimate, low, high])
-        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to"]
-        differences = pd.DataFrame(rows, columns=columns).set_index("")
-        counts = [len(averaged) if task == "mean" else 1 for task in differences.index]
-        return differences.assign(seeds=len(seeds), tasks=counts)
+                continue
+            rows.append([task, *interval, len(seeds), len(tasks)])
+        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "tasks"]
+        return pd.DataFrame(rows, columns=columns).set_index("")
 
-    def has_predictions(self, models, seeds, task, feature):
-        """Whether the model of the first seed has predictions; few-shot probes have none.
-
-        Args:
-            models: {seed: name}
-            seeds: of `models`; there may be none
-        """
-        if not seeds:
-            return False
-        return f"{task}/{feature}" in self.records[models[seeds[0]]].arrays
+    def has_predictions(self, model, task, feature):
+        """Whether a model's predictions of each example are recorded; few-shot probes have none."""
+        return f"{task}/{feature}" in self.records[model].arrays
 
     def decided(self, name):
         """How minimal pairs are decided: models by the right share, its interval, and how many."""
@@ -220,6 +207,28 @@ class Report:
         rows = frame_to_markdown(pd.concat([frame, *means]))
         over = "over seeds, or where there is one, over examples, for these two models only"
         return f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{rows}"
+
+
+def paired_interval(first_scores, second_scores):
+    """The mean difference of the scores of several seeds, and its 95% interval.
+
+    The scores are paired by seed; the interval is Student's t.
+    """
+    test = stats.ttest_rel(first_scores.to_numpy(), second_scores.to_numpy())
+    low, high = test.confidence_interval(0.95)
+    return (first_scores.to_numpy() - second_scores.to_numpy()).mean(), low, high
+
+
+def interval_over_examples(estimate, first, second, tasks, feature, layer):
+    """A difference of scores, the mean over tasks, and its 95% interval over their examples.
+
+    Args:
+        estimate: the difference
+        first, second: the `ModelRecord` of both models
+    """
+    errors = [bootstrap_error(first, second, task, feature, layer) for task in tasks]
+    width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
+    return estimate, estimate - width, estimate + width
 
 
 def bootstrap_error(first, second, task, feature, layer):

@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ..base.errors import UsageError
 from ..base.tokenizer import EOS, join_and_cut
@@ -127,11 +126,11 @@ def best_in_window(scores, window, pieces):
         return Candidate(-math.inf, 0, 0, none)
     start = np.where(blank, -math.inf, start)
     end = np.where(blank, -math.inf, end)
-    padded_end = np.pad(end, (0, MAX_ANSWER_TOKENS - 1), constant_values=-math.inf)
-    # The scores of spans by their first piece, and by how many pieces follow it.
-    spans = start[:, None] + sliding_window_view(padded_end, MAX_ANSWER_TOKENS)
-    first, following = divmod(int(spans.argmax()), MAX_ANSWER_TOKENS)
-    last = first + following
+    spans = start[:, None] + end  # by their first and their last piece
+    pieces_after_first = np.arange(len(end)) - np.arange(len(start))[:, None]
+    is_allowed = (pieces_after_first >= 0) & (pieces_after_first < MAX_ANSWER_TOKENS)
+    spans = np.where(is_allowed, spans, -math.inf)
+    first, last = np.unravel_index(spans.argmax(), spans.shape)
     return Candidate(float(spans.max()), int(begins[first]), int(ends[last]), none)
 
 

@@ -5,28 +5,68 @@ from typing import NamedTuple
 
 from ..base.errors import UsageError
 from ..base.utf8 import read_lines
+from .manifest import InputCounts
 
 
-def line_counter(tokenizer):
-    """A function that says which count of `InputCounts` a line belongs to.
+class DocumentReader:
+    """Reads documents from files of raw text; blank lines and the ends of files end documents.
 
-    It remembers first characters, which mostly decide that.
+    A line of which the tokenizer leaves nothing counts as blank.
+
+    Args:
+        paths: of the files
+        tokenizer: `Tokenizer`
+        report_bytes: function that is called with the number of bytes of each part that is read
+    Attributes:
+        counts: `InputCounts` of what has been read so far
     """
 
-    def is_text(text):
-        return len(tokenizer.encode_plain_text([text])[0]) > 0
+    def __init__(self, paths, tokenizer, report_bytes):
+        self.paths = paths
+        self.tokenizer = tokenizer
+        self.report_bytes = report_bytes
+        self.counts = InputCounts(
+            files=len(paths),
+            lines=0,
+            text_lines=0,
+            blank_lines=0,
+            lines_normalised_to_nothing=0,
+            documents=0,
+        )
+        self.has_tokens_by_first = functools.cache(self.has_tokens)
 
-    is_text_by_first = functools.cache(is_text)
+    def has_tokens(self, text):
+        return len(self.tokenizer.encode_plain_text([text])[0]) > 0
 
-    def count_name(line):
+    def __iter__(self):
+        """Yields (number of a document, line) for each line of text, and with "" after each
+        document."""
+        for path in self.paths:
+            is_inside = False  # whether the line before is one of a document
+            for _, line in read_lines(path, self.report_bytes):
+                is_text = self.count_line(line)
+                if is_text and not is_inside:
+                    self.counts.documents += 1
+                if is_text:
+                    yield self.counts.documents - 1, line
+                elif is_inside:
+                    yield self.counts.documents - 1, ""
+                is_inside = is_text
+            if is_inside:
+                yield self.counts.documents - 1, ""
+
+    def count_line(self, line):
+        """Counts a line; returns whether it has tokens, which its first character mostly says."""
+        self.counts.lines += 1
         text = line.strip()
         if not text:
-            return "blank_lines"
-        if is_text_by_first(text[0]) or is_text(text):
-            return "text_lines"
-        return "lines_normalised_to_nothing"
-
-    return count_name
+            self.counts.blank_lines += 1
+            return False
+        if self.has_tokens_by_first(text[0]) or self.has_tokens(text):
+            self.counts.text_lines += 1
+            return True
+        self.counts.lines_normalised_to_nothing += 1
+        return False
 
 
 def count_documents_up_to(paths, limit=None):

@@ -25,11 +25,10 @@ from ..base.json_files import save_json
 from ..base.provenance import sha256
 from ..base.signals import end_with_parent
 from ..base.tokenizer import EOS, UNKNOWN
-from ..base.utf8 import read_lines
 from ..base.vocabulary_files import read_tokenizer
 from .binarized import token_dtype, write_index
-from .documents import line_counter
-from .manifest import InputCounts, SplitRecord, part_fingerprint
+from .documents import DocumentReader
+from .manifest import SplitRecord, part_fingerprint
 from .progress import progress_bar
 from .raw_text import file_fingerprint
 
@@ -37,7 +36,6 @@ CHUNK_CHARACTERS = 1 << 20  # characters of text that a worker encodes at a time
 SAMPLE_LINES_FOR_CHECK = 500  # lines kept for check.py
 SAMPLE_LENGTH = 50000  # the characters that one of them may have
 RECORDED_UNKNOWN = 20  # how many of the unknown characters are recorded
-FILE_END = "\n"  # cannot be a line: lines come without their ends
 
 
 # In the workers ---------------------------------------------------------------------------------
@@ -64,11 +62,11 @@ def encode_text(tokenizer, text):
     return np.insert(tokens, ends, EOS).astype(dtype), sizes + 1, unknown
 
 
-def start_worker(vocabulary):
+def start_worker(vocabulary_path):
     global tokenizer
     # Ctrl-C reaches the main process, too, and this one ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tokenizer = read_tokenizer(vocabulary)
+    tokenizer = read_tokenizer(vocabulary_path)
     end_with_parent()
 
 
@@ -138,12 +136,14 @@ class ChunkQueue:
 
     Args:
         workers: how many processes
-        vocabulary: path of its file
+        vocabulary_path: of its file
     """
 
-    def __init__(self, workers, vocabulary):
+    def __init__(self, workers, vocabulary_path):
         self.max_pending = 2 * workers + 2
-        self.pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(vocabulary,))
+        self.pool = ProcessPoolExecutor(
+            workers, initializer=start_worker, initargs=(vocabulary_path,)
+        )
         self.pending = deque()  # (shard, the future of its encoded chunk), in order
 
     def submit(self, shard):
@@ -168,18 +168,17 @@ class ChunkQueue:
             shard.write(*result.result())
 
 
-def count_documents(paths, identities, vocabulary):
+def count_documents(paths, identities, vocabulary_path):
     """The number of documents in files; arguments and errors as for `encode`."""
-    counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
-    count_name = line_counter(read_tokenizer(vocabulary))
     with progress_bar("count documents", sum(map(os.path.getsize, paths))) as bar:
-        for _ in lines_of_documents(lines_of_files(paths, bar), count_name, counts):
+        reader = DocumentReader(paths, read_tokenizer(vocabulary_path), bar.update)
+        for _ in reader:
             pass
-    check_input(paths, identities, counts)
-    return counts.documents
+    check_input(paths, identities, reader.counts)
+    return reader.counts.documents
 
 
-def encode(paths, identities, folders, split, vocabulary, workers, shards=1, held_out=None):
+def encode(paths, identities, folders, split, vocabulary_path, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
@@ -188,7 +187,7 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
         folders: {number of a shard: its folder, where to write SPLIT.bin, SPLIT.idx and
             SPLIT.json}
         split: whose documents are encoded
-        vocabulary: path of its file
+        vocabulary_path: of its file
         workers: number of worker processes
         shards: how many there are in all
         held_out: `HeldOut`; None: all documents are for `split`
@@ -196,28 +195,30 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file
             that changed, or a killed worker
     """
-    counts = InputCounts(len(paths), 0, 0, 0, 0, 0)
-    tokenizer = read_tokenizer(vocabulary)
+    tokenizer = read_tokenizer(vocabulary_path)
     with ExitStack() as stack:
         bar = stack.enter_context(progress_bar(f"encode {split}", sum(map(os.path.getsize, paths))))
-        digest = sha256(vocabulary)
+        reader = DocumentReader(paths, tokenizer, bar.update)
+        digest = sha256(vocabulary_path)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
             part = part_fingerprint(split, number, shards, identities)
             checksums = {"vocabulary": digest, "part": part}
-            record = SplitRecord(counts, 0, 0, 0, [], checksums)
+            record = SplitRecord(reader.counts, 0, 0, 0, [], checksums)
             out[number] = open_shard(stack, folder, split, record)
-        queue = ChunkQueue(workers, vocabulary)
+        queue = ChunkQueue(workers, vocabulary_path)
 
         def shard_of(document):
-            where, number = held_out.assign(document) if held_out else (split, document)
-            return out.get(number % shards) if where == split else None
+            document_split = split
+            number = document
+            if held_out:
+                document_split, number = held_out.assign(document)
+            return out.get(number % shards) if document_split == split else None
 
         current = None  # the number of a document
         shard = None
         try:
-            lines = lines_of_files(paths, bar)
-            for document, line in lines_of_documents(lines, line_counter(tokenizer), counts):
+            for document, line in reader:
                 if document != current:
                     current = document
                     shard = shard_of(document)
@@ -230,7 +231,7 @@ def encode(paths, identities, folders, split, vocabulary, workers, shards=1, hel
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        check_input(paths, identities, counts, shards)
+        check_input(paths, identities, reader.counts, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
@@ -244,40 +245,6 @@ def open_shard(stack, folder, split, record):
     tokens_file = stack.enter_context(atomic_write(os.path.join(folder, split + ".bin"), "wb"))
     sizes_file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
     return Shard(tokens_file, sizes_file, record)
-
-
-def lines_of_files(paths, bar):
-    """Yields the lines of all files, and FILE_END after each file."""
-    for path in paths:
-        for _, line in read_lines(path, bar.update):
-            yield line
-        yield FILE_END
-
-
-def lines_of_documents(lines, count_name, counts):
-    """Yields (number of a document, line) for each line of text, and with "" after each document.
-
-    Args:
-        lines: those of all files, with FILE_END
-        count_name: function of a line: which of `counts` it belongs to
-        counts: `InputCounts` to update
-    """
-    counts_of_lines = Counter()
-    is_inside = False  # whether the last line was one of a document
-    document = -1
-    for line in lines:
-        is_text = False
-        if line is not FILE_END:
-            name = count_name(line)
-            counts_of_lines[name] += 1
-            is_text = name == "text_lines"
-        if is_text:
-            document += not is_inside
-            yield document, line
-        elif is_inside:
-            yield document, ""
-        is_inside = is_text
-    vars(counts).update(counts_of_lines, lines=counts_of_lines.total(), documents=document + 1)
 
 
 def check_input(paths, identities, counts, shards=1):

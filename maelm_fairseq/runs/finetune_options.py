@@ -20,8 +20,16 @@ from ..training.option_checks import check_run_options
 from .fairseq_args import parse_fairseq_args, refuse_recipe_options, refuse_stray_value
 
 BF16 = "--bf16-autocast"
-ADAM = ["--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", 1e-6]
-ADAM += ["--weight-decay", 0.01]
+ADAM = [
+    "--optimizer",
+    "torch_adamw",
+    "--adam-betas",
+    "(0.9, 0.98)",
+    "--adam-eps",
+    1e-6,
+    "--weight-decay",
+    0.01,
+]
 
 # Among fairseq's options of datasets, checkpoints and distributed training, users may set these.
 USER_MAY_SET = {
@@ -39,8 +47,19 @@ USER_MAY_SET = {
     "keep_last_epochs",
     "no_epoch_checkpoints",
 }
-SET_BY_RECIPE = ["task", "criterion", "arch", "data", "labelled", "seed", "update_freq"]
-SET_BY_RECIPE += ["max_update", "max_epoch", "tpu", "stop_time_hours"]
+SET_BY_RECIPE = [
+    "task",
+    "criterion",
+    "arch",
+    "data",
+    "labelled",
+    "seed",
+    "update_freq",
+    "max_update",
+    "max_epoch",
+    "tpu",
+    "stop_time_hours",
+]
 
 
 def options_set_by_recipe():

@@ -18,8 +18,21 @@ from ..evaluation.ensemble import ENSEMBLE
 
 ENCODER = "encoder"
 TABLE = "results.tsv"
-TABLE_COLUMNS = ["date", "task", "split", "metric", "median", "min", "max", "deviation", "error"]
-TABLE_COLUMNS += ["seeds", "values", "start", "settings"]
+TABLE_COLUMNS = [
+    "date",
+    "task",
+    "split",
+    "metric",
+    "median",
+    "min",
+    "max",
+    "deviation",
+    "error",
+    "seeds",
+    "values",
+    "start",
+    "settings",
+]
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 UNDEFINED = "all predictions or all labels are equal, or there is one example"

@@ -9,12 +9,23 @@ from ..checkpoints.compatibility import check_weights
 from ..checkpoints.sections import REGISTRIES, read_for_fairseq
 from ..fairseq_api import checkpoint_utils, overwrite_args_by_name
 from ..model import MaeLmModel
-from .run_state import current_run
+
+_already_read = {}  # {path: checkpoint}, within `already_read`
+
+
+@contextlib.contextmanager
+def already_read(checkpoints):
+    """In the block, fairseq gets what was read and checked: {path: checkpoint}, each once."""
+    _already_read.update(checkpoints)
+    try:
+        yield
+    finally:
+        _already_read.clear()
 
 
 def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks=False):
     """Reads tensors, plain values and options of this plugin alone."""
-    checkpoint = current_run.states_to_read.pop(path, None)
+    checkpoint = _already_read.pop(path, None)
     if checkpoint is None:
         checkpoint = read_for_fairseq(path)
     checkpoint["cfg"] = OmegaConf.create(checkpoint["cfg"])
@@ -25,25 +36,25 @@ def load_checkpoint_to_cpu(original, path, arg_overrides=None, load_on_all_ranks
 
 def load_model_ensemble_and_task(original, filenames, *args, **kwargs):
     """Builds models and tasks of this plugin only, from whole checkpoints."""
+    checkpoints = {}
     for path in filenames:
         if path is None:
             raise UsageError(
                 "--path is missing: the checkpoint to validate, such as DIR/checkpoint_best.pt"
             )
         checkpoint = read_for_fairseq(path)
-        current_run.states_to_read[path] = checkpoint
+        checkpoints[path] = checkpoint
         foreign = sorted(REGISTRIES.keys() - checkpoint["cfg"].keys())
         if foreign:  # fairseq's own, some of which evaluate strings in the configuration
             found = " and ".join(foreign)
             raise UsageError(f"{path}: expected a checkpoint of this plugin, found another {found}")
-    states = dict(current_run.states_to_read)
-    with fairseq_errors_as_usage_error(
-        ", ".join(map(str, filenames)), "fairseq cannot build the model"
-    ):
+    paths = ", ".join(map(str, filenames))
+    failure = "fairseq cannot build the model"
+    with already_read(checkpoints), fairseq_errors_as_usage_error(paths, failure):
         models, cfg, task = original(filenames, *args, **kwargs)
     for model, path in zip(models, filenames):
         if isinstance(model, MaeLmModel):
-            check_weights(states[path]["model"], model.state_dict(), path)
+            check_weights(checkpoints[path]["model"], model.state_dict(), path)
     return models, cfg, task
 
 

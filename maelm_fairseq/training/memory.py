@@ -7,8 +7,12 @@ import os
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
 # Variables by which users set the same.
-MALLOC_VARIABLES = ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"]
-MALLOC_VARIABLES += ["GLIBC_TUNABLES"]
+MALLOC_VARIABLES = [
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "GLIBC_TUNABLES",
+]
 # How many updates pass before kept memory is returned, which takes less than a tenth of a second.
 RETURN_INTERVAL = 500
 

@@ -16,7 +16,7 @@ from ..checkpoints.sections import read_for_fairseq
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
 from . import resume_checks, save_folder
-from .loading import fairseq_errors_as_usage_error
+from .loading import already_read, fairseq_errors_as_usage_error
 from .run_state import current_run, patience
 
 CANNOT_RESUME = "the run cannot resume from it"
@@ -83,9 +83,8 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
         if current_run.candidate_path:
             updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(checkpoint, updates.get(path), path)
-        # Only now, as a refused checkpoint must not take memory.
-        current_run.states_to_read[path] = checkpoint
-        extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
+        with already_read({path: checkpoint}):
+            extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
         update = trainer.get_num_updates()
         if update:  # before the first update, there are no moments
             is_own = type(trainer.get_model()).__module__ == MaeLmModel.__module__

@@ -13,8 +13,6 @@ class RunState:
     lock: Optional[TextIO] = None  # of the save folder, in the process that saves
     keeps_freed_memory: bool = False
     was_trained: bool = False  # whether it has made an update
-    # Checkpoints that were read and checked, and that fairseq is about to read, by their paths.
-    states_to_read: Dict[str, dict] = field(default_factory=dict)
     candidate_path: Optional[str] = None  # of the checkpoint from which it is trying to resume
     # The path of the checkpoint that was resumed from; None again after `set_aside_unused`.
     resumed_from: Optional[str] = None

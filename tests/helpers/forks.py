@@ -23,8 +23,14 @@ import sys
 READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "LD_")
 READ_BY_LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_", "MPL")
 READ_AT_START = READ_BY_PYTHON + READ_BY_LIBRARIES
-FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
-FORWARDED += [signal.SIGUSR1, signal.SIGUSR2]
+FORWARDED = [
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+]
 NEEDS_A_PROCESS = ("pip", "venv")  # modules that cannot run in a fork
 
 

@@ -39,8 +39,13 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 PAD = 1
-HEADS = ["", "ForMaskedLM", "ForSequenceClassification"]
-HEADS += ["ForTokenClassification", "ForQuestionAnswering"]
+HEADS = [
+    "",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+]
 OURS = {  # folders of our classes, and their heads
     "code": "ForMaskedLM",
     "code-t5": "ForMaskedLM",
