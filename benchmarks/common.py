@@ -16,7 +16,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
-from maelm_fairseq.training.hooks import replace_copies
+from maelm_fairseq.training.hooks import wrap_copies
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 32768  # symbols
@@ -68,7 +68,7 @@ class Training:
     def __init__(self, arguments, device, accumulate=1):
         self.device = device
         self.accumulate = accumulate
-        replace_copies()  # as under fairseq-train
+        wrap_copies()  # as under fairseq-train
         cfg = configuration(arguments, device)
         self.task = tasks.setup_task(cfg.task)
         model = self.task.build_model(cfg.model)

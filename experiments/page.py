@@ -16,11 +16,11 @@ from maelm_fairseq.base.running import run_main
 from page_blocks import with_blocks
 from page_claims import summary
 from page_continuing import continuing
-from page_courses import trajectories, tuning
 from page_pilots import instrument, masked, rates, tuning_rates
 from page_ranks import closing, lemma, old_ranks, ranks_by_layer, theorem
 from page_scores import ablations, baseline, by_task, old_scores, scores, seconds_of_an_update
 from page_tests import tests, without_trec
+from page_trajectories import trajectories, tuning
 from results import Results
 
 HERE = Path(__file__).resolve().parent

@@ -37,7 +37,7 @@ def word_vectors(data, width):
     """Vectors of the vocabulary, from co-occurrence in the pretraining text: float32 (N, C)."""
     task = make_task("mae_lm", data=str(data), tokens_per_sample=TOKENS)
     vocabulary = len(task.source_dictionary)
-    blocks = task.read_split("train").sample(MAX_COUNTED_TOKENS)
+    blocks = task.read_split("train").evenly_spaced_blocks(MAX_COUNTED_TOKENS)
     pairs, counts = count_neighbours(blocks, vocabulary)
     return embeddings(pairs, counts, vocabulary, width, std=1.0).numpy()
 

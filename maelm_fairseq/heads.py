@@ -9,7 +9,7 @@ from torch import nn
 
 from .base.errors import UsageError
 from .fairseq_api import RobertaClassificationHead
-from .state_dicts import HEAD_PREFIX, select_module, shapes_of
+from .state_dicts import HEAD_PREFIX, select_module, weight_shapes
 
 
 def vocabulary_multiple(x):
@@ -116,7 +116,7 @@ def build_heads(weights, cfg):
     heads = {}
     names = dict.fromkeys(key.split(".")[1] for key in weights if key.startswith(HEAD_PREFIX))
     for name in names:
-        shapes = shapes_of(select_module(weights, HEAD_PREFIX + name))
+        shapes = weight_shapes(select_module(weights, HEAD_PREFIX + name))
         width = cfg.encoder_embed_dim
         bias_shape = shapes.get("out_proj.bias") or (0,)
         outputs = bias_shape[0]
@@ -128,7 +128,7 @@ def build_heads(weights, cfg):
             head = HEAD_OF_POOLING[str(cfg.classification_pooling)](
                 width, outputs, cfg.pooler_dropout
             )
-        if shapes != shapes_of(head.state_dict()):
+        if shapes != weight_shapes(head.state_dict()):
             raise UsageError(
                 f"head {name!r} is of a kind that this version does not know: update maelm_fairseq"
             )

@@ -175,7 +175,7 @@ def gradients_to_float32(original, optimizer):
         original: the method of fairseq's FP16Optimizer, for optimizers that are not ours
         optimizer: the FP16Optimizer
     """
-    if not is_over_ours(optimizer):
+    if not wraps_torch_adamw(optimizer):
         return original(optimizer)
     if not optimizer._needs_sync:
         return
@@ -196,14 +196,14 @@ def weights_to_float16(original, optimizer):
 
     Arguments as for `gradients_to_float32`.
     """
-    if not is_over_ours(optimizer):
+    if not wraps_torch_adamw(optimizer):
         return original(optimizer)
     weights, _ = float32_views(optimizer)
     with torch.no_grad():
         torch._foreach_copy_(optimizer.fp16_params, weights)
 
 
-def is_over_ours(optimizer):
+def wraps_torch_adamw(optimizer):
     """Whether fairseq's FP16Optimizer keeps the weights of a `TorchAdamW` in one flat tensor."""
     return isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
 

@@ -9,5 +9,5 @@ from . import criterion, model, optimizer, task
 from .finetuning import sentences, squad, tagging
 from .training import hooks
 
-if hooks.is_command():
-    hooks.extend()
+if hooks.is_fairseq_command():
+    hooks.install_hooks()

@@ -68,7 +68,7 @@ def chunks_of_file(path, texts_of_a_line):
     chunk = []
     size = os.path.getsize(path)
     with tqdm(desc="predict", total=size, unit="B", unit_scale=True, disable=None) as bar:
-        for number, line in read_lines(path, bar.update, pipe=True):
+        for number, line in read_lines(path, bar.update, allow_pipe=True):
             texts = line.split("\t")
             if len(texts) != texts_of_a_line:
                 expected = described_columns(texts_of_a_line)
@@ -152,7 +152,7 @@ def main():
     texts_of_a_line = model.info.texts_per_example
     tags_words = bool(model.info.labels) and not model.info.is_of_sentences
     count = 0
-    with atomic_write(args.dest, new=True) as stream:
+    with atomic_write(args.dest, must_be_new=True) as stream:
         for chunk in chunks_of_file(args.texts, texts_of_a_line):
             columns = list(map(list, zip(*chunk)))
             if tags_words:

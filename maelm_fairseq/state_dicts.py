@@ -34,10 +34,10 @@ def reset_mismatched_parts(weights, model_weights):
         model_weights: state dict of the model
     """
     keys = [key for key in {**model_weights, **weights} if not key.startswith(ENCODER_PREFIXES)]
-    for name in dict.fromkeys(map(part_of, keys)):
+    for name in dict.fromkeys(map(module_name, keys)):
         saved_part = select_module(weights, name)
         model_part = select_module(model_weights, name)
-        if shapes_of(saved_part) == shapes_of(model_part):
+        if weight_shapes(saved_part) == weight_shapes(model_part):
             continue
         for key in saved_part:
             del weights[f"{name}.{key}"]
@@ -46,12 +46,12 @@ def reset_mismatched_parts(weights, model_weights):
         logger.info(f"{name} {outcome}")
 
 
-def part_of(key):
+def module_name(key):
     """The part that a weight belongs to; each head is one of its own."""
     depth = 2 if key.startswith(HEAD_PREFIX) else 1
     return ".".join(key.split(".")[:depth])
 
 
-def shapes_of(weights):
+def weight_shapes(weights):
     """The shapes of weights, {name: tuple}."""
     return {name: tuple(weight.shape) for name, weight in weights.items()}

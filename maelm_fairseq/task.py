@@ -119,11 +119,13 @@ class MaeLmTask(MaeLmBaseTask):
                 f"must be at most {vocabulary_size}, the symbols of dict.txt"
             )
         text = self.read_split(self.cfg.train_subset)
-        pairs, counts = count_neighbours(text.sample(MAX_COUNTED_TOKENS), vocabulary_size)
+        pairs, counts = count_neighbours(
+            text.evenly_spaced_blocks(MAX_COUNTED_TOKENS), vocabulary_size
+        )
         vectors = embeddings(pairs, counts, vocabulary_size, width, EMBEDDING_STD)
         # Those that another machine computes may differ in the last bits.
         vectors = from_first_process(vectors)
-        frequencies = torch.from_numpy(text.counts(MAX_COUNTED_TOKENS) + 1).double()
+        frequencies = torch.from_numpy(text.token_counts(MAX_COUNTED_TOKENS) + 1).double()
         filled = vectors.any(dim=1)
         with torch.no_grad():
             model.embed_tokens.weight[filled] = vectors[filled]
@@ -189,7 +191,9 @@ class MaeLmTask(MaeLmBaseTask):
 
         Of long texts, a part is read.
         """
-        bits = unigram_bits(train.counts(MAX_COUNTED_TOKENS), valid.counts(MAX_VALID_TOKENS))
+        bits = unigram_bits(
+            train.token_counts(MAX_COUNTED_TOKENS), valid.token_counts(MAX_VALID_TOKENS)
+        )
         self.state.merge_state_dict({"unigram_bits": bits})  # model cards show it
         logger.info(
             f"unigram_bits {bits:.3f}: "

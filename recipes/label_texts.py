@@ -201,7 +201,7 @@ def main():
         predictor, count, lines = label_with_crf(args)
     else:
         predictor, count, lines = label_with_bag_of_words(args)
-    with atomic_write(args.dest, new=True) as stream:
+    with atomic_write(args.dest, must_be_new=True) as stream:
         stream.writelines(lines)
     print(f"written: {args.dest}, {count:,} texts, labelled by {predictor}")
 

@@ -13,7 +13,7 @@ from fairseq.data import data_utils
 from conftest import refuses
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.line_index import HEADER, LineIndex
-from maelm_fairseq.data.batching import Batches, EveryItemDataset, batch_ends
+from maelm_fairseq.data.batching import BatchIndices, EveryItemDataset, batch_ends
 from maelm_fairseq.data.blocks import TokenBlocks, line_spans
 from maelm_fairseq.data.masked_items import MaskedBlockDataset
 from maelm_fairseq.masking import Masking, MaskSettings
@@ -144,7 +144,7 @@ def test_a_batch_counts_what_it_holds(tmp_path):
 
 
 def test_data_go_to_a_worker_and_batches_come_back_as_bytes(tmp_path):
-    """That batches are the same with workers, test_fair_comparison.py shows."""
+    """That batches are the same with workers, test_same_start.py shows."""
     blocks = dataset(tmp_path, [random_lines(5)])
     in_worker = pickle.loads(ForkingPickler.dumps(blocks))  # as a spawned process gets it
     assert in_worker.tokens(3).tolist() == blocks.tokens(3).tolist()
@@ -187,7 +187,9 @@ def test_ends_are_those_of_fairseq_and_nothing_is_lost(tokens, sentences, multip
             sizes = rng.integers(1, most + 1, count).astype(np.uint8)
             ordered = np.argsort(sizes, kind="stable")
             mixed = rng.permutation(count)
-            of_ordered = Batches(ordered, batch_ends(sizes[ordered], tokens, sentences, multiple))
+            of_ordered = BatchIndices(
+                ordered, batch_ends(sizes[ordered], tokens, sentences, multiple)
+            )
             of_mixed = Items(sizes).batch_by_size(mixed, tokens, sentences, multiple)
             limits = (tokens, sentences, multiple)
             for indices, batches in [(ordered, of_ordered), (mixed, of_mixed)]:

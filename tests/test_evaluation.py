@@ -289,7 +289,7 @@ def test_tasks_without_few_shot_scores():
     assert not few_shot.has_few_shot(of_too_many_classes)
     _, of_large_groups = made_up(0)
     # Such groups are left out as a whole, which could leave nothing to test on.
-    of_large_groups.ids = of_large_groups.ids // 12
+    of_large_groups.group_hashes = of_large_groups.group_hashes // 12
     assert not few_shot.has_few_shot(of_large_groups)
 
 

@@ -19,11 +19,11 @@ import measure
 import page
 import page_arms
 import page_claims
-import page_courses
 import page_pilots
 import page_ranks
 import page_scores
 import page_tests
+import page_trajectories
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
 from maelm_fairseq import hub
@@ -310,7 +310,7 @@ def test_the_baseline_counts_the_arms_below_the_bag_of_words(tmp_path, value, lo
 
 def test_two_seeds_are_drawn_and_not_a_standard_deviation():
     records = Results(EXPERIMENTS / "records")
-    page_courses.trajectories(records)
+    page_trajectories.trajectories(records)
     page_ranks.lemma(records)
     of_two_seeds = records.pictures["trajectories"].axes[0]
     of_many_seeds = records.pictures["lemma"].axes[0]

@@ -137,7 +137,7 @@ def test_texts_keep_their_splits():
         "two": "train",
         "review 0": "valid",
     }
-    assert {review: movie_reviews.split_of(review) for review in splits} == splits
+    assert {review: movie_reviews.choose_split(review) for review in splits} == splits
 
 
 def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
@@ -146,7 +146,9 @@ def test_only_reviews_held_out_from_pretraining_are_evaluated_on(tmp_path):
     reviews = [f"{first}<br />{second}" for first, second in zip(first_lines, second_lines)]
     rows = "".join(f'"{review}",{i % 2},imdb\n' for i, review in enumerate(reviews))
     films = write_reviews(tmp_path, rows + "one,1,rotten_tomatoes\n")
-    held_out = {i for i, review in enumerate(reviews) if movie_reviews.split_of(review) != "train"}
+    held_out = {
+        i for i, review in enumerate(reviews) if movie_reviews.choose_split(review) != "train"
+    }
     assert 3 < len(held_out) < 20
     expected = {f"{first_lines[i]} {second_lines[i]}": str(i % 2) for i in held_out}
     assert dict(fetch_labelled.DATASETS["imdb"][1](films)) == expected

@@ -95,13 +95,13 @@ def test_what_is_new_replaces_nothing_that_came_meanwhile(tmp_path, monkeypatch)
     for has_links in [True, False]:  # some file systems have no hard links
         if not has_links:
             monkeypatch.setattr(os, "link", lambda *_: os.stat(tmp_path / "nowhere"))
-        for write in [lambda: atomic_write(path, new=True), lambda: atomic_folder(path)]:
+        for write in [lambda: atomic_write(path, must_be_new=True), lambda: atomic_folder(path)]:
             with pytest.raises(UsageError, match=fault), write():
                 path.write_text("theirs")
             assert os.listdir(tmp_path) == ["x"]
             assert path.read_text() == "theirs"
             path.unlink()
-        with atomic_write(path, new=True) as stream:
+        with atomic_write(path, must_be_new=True) as stream:
             stream.write("ours")
         assert os.listdir(tmp_path) == ["x"]
         assert path.read_text() == "ours"

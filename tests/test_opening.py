@@ -29,7 +29,7 @@ def test_a_pipe_that_is_allowed():
     reader, writer = os.pipe()
     os.write(writer, b"text")
     os.close(writer)
-    with open_to_read(f"/dev/fd/{reader}", pipe=True) as stream:
+    with open_to_read(f"/dev/fd/{reader}", allow_pipe=True) as stream:
         assert stream.read() == b"text"
     os.close(reader)
 

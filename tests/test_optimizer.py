@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from common import configuration
 from conftest import TINY, refuses
 from maelm_fairseq.optimizer import TorchAdamW
-from maelm_fairseq.training.hooks import replace_copies
+from maelm_fairseq.training.hooks import wrap_copies
 
 
 def test_steps_are_those_of_fairseqs_adam():
@@ -146,7 +146,7 @@ def test_copies_between_half_precision_and_float32_are_fairseqs(halves, monkeypa
     for name in ["_sync_fp16_grads_to_fp32", "_sync_fp32_params_to_fp16"]:
         # Only so that the end of the test restores what replace_copies() replaces.
         monkeypatch.setattr(FP16Optimizer, name, getattr(FP16Optimizer, name))
-    replace_copies()
+    wrap_copies()
     torch.testing.assert_close(weights_after_three_updates(), expected, rtol=0, atol=0)
     assert copied == [3, 3, 2, 3, 3, 3]  # gradients and weights of three updates
 

@@ -401,7 +401,7 @@ def test_token_frequencies_are_the_baseline(data, tmp_path):
     assert f"unigram_bits {entropy:.3f}: " in log
     assert checkpoint(tmp_path)["task_state"]["unigram_bits"] == pytest.approx(entropy)
     progress = LogReport()
-    shown = "\n".join(filter(None, map(progress.line, log.splitlines())))
+    shown = "\n".join(filter(None, map(progress.format_line, log.splitlines())))
     assert f"% (no better than token frequencies, {entropy:.3f})" in shown
 
 
@@ -434,4 +434,4 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         "stopping before the last update: "
         "the training has taken the 0.075 hours of --stop-time-hours"
     )
-    assert list(map(LogReport().line, lines)) == [None, shown, None, shown, stops]
+    assert list(map(LogReport().format_line, lines)) == [None, shown, None, shown, stops]

@@ -56,22 +56,22 @@ def scratch_path(path):
 
 
 @contextlib.contextmanager
-def atomic_path(path, new=False):
+def atomic_path(path, must_be_new=False):
     """Yields the path of `partial_path` to write to.
 
     What was written gets the name `path` when the block ends without an error, and is removed
-    otherwise. If it is `new`, it replaces nothing, not even a file that has appeared under that
-    name in the meantime.
+    otherwise. If it `must_be_new`, it replaces nothing, not even a file that has appeared under
+    that name in the meantime.
     """
     with scratch_path(path) as partial:
         yield partial
-        rename_into_place(partial, path, new)
+        rename_into_place(partial, path, must_be_new)
         sync(os.path.dirname(os.path.abspath(path)))
 
 
-def rename_into_place(partial, path, new):
+def rename_into_place(partial, path, must_be_new):
     """Gives a file or folder its name."""
-    if new:
+    if must_be_new:
         with contextlib.suppress(OSError):  # a folder, or a file system without links
             os.link(partial, path)
             return
@@ -80,14 +80,14 @@ def rename_into_place(partial, path, new):
 
 
 @contextlib.contextmanager
-def atomic_write(path, mode="w", new=False):
+def atomic_write(path, mode="w", must_be_new=False):
     """Opens a file that gets the name `path` when it is complete and on the disk.
 
     Until then it has the name of `partial_path`. Its folder must exist. The mode is "w" for UTF-8
     text with "\\n" as line ends, or "wb" for bytes.
     """
     options = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with atomic_path(path, new) as partial, open(partial, mode, **options) as stream:
+    with atomic_path(path, must_be_new) as partial, open(partial, mode, **options) as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -99,7 +99,7 @@ def atomic_folder(path):
 
     Until then it has the name of `partial_path`.
     """
-    with atomic_path(path, new=True) as partial:
+    with atomic_path(path, must_be_new=True) as partial:
         os.makedirs(partial)
         yield partial
         for folder, _, names in os.walk(partial):

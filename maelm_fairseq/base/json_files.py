@@ -11,9 +11,9 @@ from .typed_values import as_type
 from .utf8 import read_text, unpaired_surrogate_position
 
 
-def save_json(value, path, new=False):
+def save_json(value, path, must_be_new=False):
     """Writes a value as JSON by `atomic_write`."""
-    with atomic_write(path, "w", new) as stream:
+    with atomic_write(path, "w", must_be_new) as stream:
         stream.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -10,13 +10,13 @@ from .errors import MissingFileError, UsageError, is_out_of_memory
 BUFFER = 1 << 20  # bytes read at a time
 
 
-def open_to_read(path, expected="a file", pipe=False):
+def open_to_read(path, expected="a file", allow_pipe=False):
     """Opens a file to read its bytes.
 
     Args:
         path: of the file
         expected: what it should be, for the message if it is not there
-        pipe: whether it may be a pipe, such as `<(command)` in bash; it may have no end
+        allow_pipe: whether it may be a pipe, such as `<(command)` in bash; it may have no end
     Returns: a binary stream
     Raises:
         FileNotFoundError: there is no such file
@@ -28,7 +28,7 @@ def open_to_read(path, expected="a file", pipe=False):
         file_type = stat.S_IFMT(os.stat(path).st_mode)
         if file_type == stat.S_IFREG:
             return open(path, "rb", buffering=BUFFER, opener=open_at_once)
-        if pipe and file_type == stat.S_IFIFO:
+        if allow_pipe and file_type == stat.S_IFIFO:
             return open(path, "rb", buffering=BUFFER)
     except FileNotFoundError:
         raise MissingFileError(f"{name}: not found, expected {expected}; check the path") from None

@@ -13,7 +13,7 @@ from .opening import open_to_read
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-def read_lines(path, advance=lambda size: None, pipe=False):
+def read_lines(path, advance=lambda size: None, allow_pipe=False):
     """Yields number and text of each line.
 
     Only `\\n` and `\\r\\n` end a line, and a byte order mark is skipped.
@@ -22,12 +22,12 @@ def read_lines(path, advance=lambda size: None, pipe=False):
         path: of the file
         advance: a function that is told from time to time how many more bytes of the file have been
             read
-        pipe: whether it may be a pipe
+        allow_pipe: whether it may be a pipe
     Raises:
         UsageError: a line is not UTF-8, or contains a NUL character, as ASCII does in UTF-16 and
             UTF-32; a gzip file is corrupt or truncated, or a file called `.gz` is not one
     """
-    with open_to_read(path, pipe=pipe) as packed:
+    with open_to_read(path, allow_pipe=allow_pipe) as packed:
         is_gzip = os.fspath(path).endswith(".gz") or packed.peek(2)[:2] == GZIP_MAGIC
         number = 0
         reported = 0

@@ -8,7 +8,7 @@ from ..base.errors import UsageError
 from ..base.option_fields import flag
 from ..base.typed_values import as_type
 from ..config import MaeLmConfig
-from ..state_dicts import has_lm_head, shapes_of
+from ..state_dicts import has_lm_head, weight_shapes
 from ..vocabulary import FINGERPRINT, fingerprint
 
 # Options of the encoder: these must be the same wherever its weights are used.
@@ -129,8 +129,8 @@ def check_weights(weights, model_weights, path):
                 f"{path}: weight {name!r} contains NaN or infinity: its training diverged; use an "
                 "earlier checkpoint"
             )
-    shapes = shapes_of(weights)
-    model_shapes = shapes_of(model_weights)
+    shapes = weight_shapes(weights)
+    model_shapes = weight_shapes(model_weights)
     for name in {**model_shapes, **shapes}:
         shape = shapes.get(name, "none")
         expected = model_shapes.get(name, "none")

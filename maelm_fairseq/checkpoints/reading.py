@@ -23,13 +23,13 @@ PLAIN_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 PLAIN_DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
 
 
-def read_file(path, writer="fairseq-train", old=False):
+def read_file(path, writer="fairseq-train", allow_old_format=False):
     """Reads what torch.save wrote onto the CPU; nothing in it is executed.
 
     Args:
         path: of the file
         writer: the program that writes such files, for the error message
-        old: read files from before PyTorch 1.6, too
+        allow_old_format: read files from before PyTorch 1.6, too
     Returns: dicts, lists, tuples, sets, dense tensors, strings and numbers, of these types, not of
         subclasses; keys are strings or integers
     Raises:
@@ -44,7 +44,7 @@ def read_file(path, writer="fairseq-train", old=False):
         as_usage_error(path, expected, advice),
     ):
         try:
-            if old and stream.read(2) != b"PK":
+            if allow_old_format and stream.read(2) != b"PK":
                 stream.seek(0)
                 loaded = torch.load(stream, map_location="cpu", weights_only=True)
                 size = stream.seek(0, os.SEEK_END)

@@ -52,7 +52,7 @@ def sanitized_for_fairseq(checkpoint, path):
     if is_of_our_model(cfg):
         checkpoint = upgraded_checkpoint(checkpoint, path)
         cfg = checkpoint["cfg"]
-    sections = {part: our_options(part, cfg.get(part), path) for part in REGISTRIES}
+    sections = {part: plugin_options(part, cfg.get(part), path) for part in REGISTRIES}
     kept = {key: checkpoint[key] for key in KEPT_KEYS if key in checkpoint}
     kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
     optimization = cfg.get("optimization")
@@ -91,7 +91,7 @@ def is_fairseqs(part, name):
     return registered.__module__.startswith("fairseq.")
 
 
-def our_options(part, section, path):
+def plugin_options(part, section, path):
     """The options in a section of a checkpoint's configuration.
 
     Args:

@@ -9,16 +9,17 @@ from ..base.files import atomic_write
 from ..base.opening import open_to_read
 
 
-def save_state(state, path, new=False):
+def save_state(state, path, must_be_new=False):
     """Writes a checkpoint, which gets its name when it is complete and on the disk.
 
-    A `new` one replaces no file. Options that fairseq keeps in a Namespace become a dict.
+    One that `must_be_new` replaces no file. Options that fairseq keeps in a Namespace become a
+    dict.
     """
     cfg = state.get("cfg")
     if isinstance(cfg, dict):
         cfg = {name: plain_section(section) for name, section in cfg.items()}
         state = {**state, "cfg": cfg}
-    with atomic_write(path, "wb", new) as stream:
+    with atomic_write(path, "wb", must_be_new) as stream:
         torch.save(state, stream)
 
 

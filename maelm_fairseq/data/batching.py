@@ -8,7 +8,7 @@ import numpy as np
 from ..fairseq_api import FairseqDataset
 
 
-class Batches:
+class BatchIndices:
     """A sequence of batches, each an array of item numbers.
 
     Args:
@@ -30,7 +30,7 @@ class Batches:
         start = self._starts[key]
         end = self._ends[key]
         if np.ndim(end):
-            return Batches(self._indices, end, start)
+            return BatchIndices(self._indices, end, start)
         return self._indices[start:end]
 
     def shard(self, count, number):
@@ -42,7 +42,7 @@ class Batches:
         empty = np.zeros(-len(self) % count, np.int64)
         starts = np.concatenate([self._starts, empty])[number::count]
         ends = np.concatenate([self._ends, empty])[number::count]
-        return Batches(self._indices, ends, starts)
+        return BatchIndices(self._indices, ends, starts)
 
 
 def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
@@ -132,4 +132,4 @@ class EveryItemDataset(FairseqDataset):
         ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
         if not len(ends) or ends[-1] < len(indices):
             ends = np.append(ends, len(indices))
-        return Batches(indices, ends)
+        return BatchIndices(indices, ends)

@@ -35,7 +35,7 @@ class ResumableIterator(EpochBatchIterator):
     repeats some blocks of the epoch and leaves out others.
 
     Args:
-        dataset: of fairseq's type; its `batch_by_size` returns `batching.Batches`
+        dataset: of fairseq's type; its `batch_by_size` returns `batching.BatchIndices`
         batching (dict): the arguments of its `batch_by_size`
         epoch: the first one, from 1
         data_buffer_size: batches that the loader workers read ahead of training; fairseq's thread

@@ -7,8 +7,8 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..masking import collate
-from .batching import Batches, EveryItemDataset, batch_ends
-from .picklable_batch import Batch
+from .batching import BatchIndices, EveryItemDataset, batch_ends
+from .picklable_batch import PicklableBatch
 
 BLOCKS_PER_READ = 1 << 14  # blocks of a sample that are read at a time
 CHECKSUM_BLOCKS = 64  # blocks whose tokens are in the checksum of the data
@@ -52,17 +52,17 @@ class MaskedBlockDataset(EveryItemDataset):
         tokens = np.concatenate([self.tokens(index) for index in checked])
         return zlib.crc32(tokens, zlib.crc32(self.sizes))
 
-    def sample(self, limit):
+    def evenly_spaced_blocks(self, limit):
         """Yields lists of blocks without `<s>`, up to `limit` tokens from all parts of the text."""
         step = -(-int(self.sizes.sum()) // limit)
         chosen = range(0, len(self), step)
         for start in range(0, len(chosen), BLOCKS_PER_READ):
             yield [self.tokens(index)[1:] for index in chosen[start : start + BLOCKS_PER_READ]]
 
-    def counts(self, limit):
-        """How often each symbol but `<s>` occurs in a `sample` up to `limit` tokens: int64 (N,)."""
+    def token_counts(self, limit):
+        """How often each symbol but `<s>` occurs in `evenly_spaced_blocks`: int64 (N,)."""
         counts = np.zeros(len(self.dictionary), np.int64)
-        for blocks in self.sample(limit):
+        for blocks in self.evenly_spaced_blocks(limit):
             counts += np.bincount(np.concatenate(blocks), minlength=len(counts))
         return counts
 
@@ -80,7 +80,7 @@ class MaskedBlockDataset(EveryItemDataset):
         indices, blocks = zip(*samples)
         inputs, target = collate(blocks, self.dictionary.pad())
         nvisible = sum(len(block.context) + len(block.predicted_visible) for block in blocks)
-        return Batch(
+        return PicklableBatch(
             id=np.array(indices),  # not a tensor, which would travel to the device
             net_input=inputs._asdict(),
             target=target,
@@ -99,7 +99,7 @@ class MaskedBlockDataset(EveryItemDataset):
     def batch_by_size(
         self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1
     ):
-        """fairseq's batches of `ordered_indices`, or of a part of them, as `batching.Batches`."""
+        """fairseq's batches of `ordered_indices`, or of some of them: `batching.BatchIndices`."""
         sizes = self.sizes[indices]
         ends = batch_ends(sizes, max_tokens, max_sentences, required_batch_size_multiple)
-        return Batches(indices, ends)
+        return BatchIndices(indices, ends)

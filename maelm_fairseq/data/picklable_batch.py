@@ -6,7 +6,7 @@ import pickle
 import torch
 
 
-class Batch(dict):
+class PicklableBatch(dict):
     """A batch that loader workers send as bytes.
 
     PyTorch would open a file and a socket for each tensor.

@@ -63,20 +63,20 @@ class NgramCounts:
                 with contextlib.suppress(ValueError):  # no text has a word
                     self.parts.append(vectorizer.fit_transform(texts))
 
-    def weights(self, rows):
+    def weights(self, train_indices):
         """The TF-IDF weights of all examples.
 
-        Features and frequencies are those of the training examples `rows`.
+        Features and frequencies are those of the training examples `train_indices`.
 
         Returns: sparse (N, features)
         """
         # A column of zeros: the only feature where no training example has a word.
         weighted = [csr_matrix((self.size, 1))]
         for counts in self.parts:
-            is_in_training = counts[rows].getnnz(axis=0) > 0
+            is_in_training = counts[train_indices].getnnz(axis=0) > 0
             counts = counts[:, is_in_training]
             if counts.shape[1]:
-                transformer = TfidfTransformer(sublinear_tf=True).fit(counts[rows])
+                transformer = TfidfTransformer(sublinear_tf=True).fit(counts[train_indices])
                 weighted.append(transformer.transform(counts))
         return hstack(weighted).tocsr()
 
@@ -260,7 +260,7 @@ def main():
             if len(indices):
                 rows_of_rest = indices - len(labelled.train_indices)
                 kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(BaselineOutcome(scores, kept)), args.dest, new=True)
+        save_json(asdict(BaselineOutcome(scores, kept)), args.dest, must_be_new=True)
 
 
 if __name__ == "__main__":

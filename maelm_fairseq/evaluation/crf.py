@@ -228,7 +228,7 @@ def main():
         outputs = {}
         for file, sentences in predictions[CRF].items():
             outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
-        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest, new=True)
+        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest, must_be_new=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def has_few_shot(task):
     """
     if len(task.labels or []) > MAX_CLASSES:
         return False
-    _, sizes = np.unique(task.ids, return_counts=True)
+    _, sizes = np.unique(task.group_hashes, return_counts=True)
     return sizes.max() <= 2
 
 
@@ -50,7 +50,9 @@ def training_examples(task, shots, repeat):
     chosen = []
     for stratum in np.unique(stratum_of):
         members = np.flatnonzero(stratum_of == stratum)
-        members = members[np.argsort(task.ids[members])]  # independent of the order of the files
+        members = members[
+            np.argsort(task.group_hashes[members])
+        ]  # independent of the order of the files
         chosen.append(random.permutation(members)[: min(shots, len(members) // 2)])
     return np.concatenate(chosen)
 
@@ -66,10 +68,14 @@ def score_few_shot(task, repeats, predict):
     scores = np.empty((len(SHOTS), repeats), np.float32)
     for row, shots in enumerate(SHOTS):
         for repeat in range(repeats):
-            chosen = training_examples(task, shots, repeat)
+            train_indices = training_examples(task, shots, repeat)
             # The other sentence of a pair is left out, too.
-            rest = np.flatnonzero(~np.isin(task.ids, task.ids[chosen]))
-            scores[row, repeat] = score_predictions(predict(chosen, rest), task.targets[rest])
+            test_indices = np.flatnonzero(
+                ~np.isin(task.group_hashes, task.group_hashes[train_indices])
+            )
+            scores[row, repeat] = score_predictions(
+                predict(train_indices, test_indices), task.targets[test_indices]
+            )
     return scores
 
 
@@ -79,10 +85,10 @@ def score_few_shot_probes(layers, task, repeats):
     The few examples also select the strength of regularisation and the layer.
     """
 
-    def predict(chosen, rest):
-        probed = [fit_ridge_probe(x[chosen], task.targets[chosen]) for x in layers]
+    def predict(train_indices, test_indices):
+        probed = [fit_ridge_probe(x[train_indices], task.targets[train_indices]) for x in layers]
         best = min(range(len(layers)), key=lambda layer: probed[layer][1])
         predict_with_probe, _ = probed[best]
-        return predict_with_probe(layers[best][rest])
+        return predict_with_probe(layers[best][test_indices])
 
     return score_few_shot(task, repeats, predict)

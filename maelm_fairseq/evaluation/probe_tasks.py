@@ -44,7 +44,7 @@ class ProbeTask:
     texts: List[Tuple[str, ...]]  # of N examples, one or two for each, all different
     labels: list  # names of the classes in order; None for regression
     targets: np.ndarray  # (N,), indices of classes, or values as float64, of mean 0 and variance 1
-    ids: np.ndarray  # (N,) uint64, hashes of the texts; the two sentences of a pair have the same
+    group_hashes: np.ndarray  # (N,) uint64, of the texts; the two sentences of a pair have the same
     folds: np.ndarray  # (N,) int64, the fold in which an example is a test example
     dropped: int  # examples left out: repeated, of too small a class, or without a usable label
 
@@ -73,7 +73,7 @@ def hash_of_texts(texts):
     return int.from_bytes(digest[:8], "little")
 
 
-def assign_folds(targets, ids):
+def assign_folds(targets, group_hashes):
     """Deals examples to folds: every class, or tenth of the values, evenly.
 
     Within these, examples are dealt in the order of their hashes. Examples with the same hash, a
@@ -81,11 +81,11 @@ def assign_folds(targets, ids):
 
     Args:
         targets: (N,) integers for classes, floats for values
-        ids: (N,) uint64
+        group_hashes: (N,) uint64
     Returns: int64 (N,)
     """
     # In the order of the hashes.
-    _, first, group_of_each = np.unique(ids, return_index=True, return_inverse=True)
+    _, first, group_of_each = np.unique(group_hashes, return_index=True, return_inverse=True)
     strata = targets[first]
     if targets.dtype.kind == "f":
         ranks = np.argsort(np.argsort(strata, kind="stable"))
@@ -130,10 +130,10 @@ def read_probe_task(folder, regression=False):
         # Predictions are float32: in other units, there may seem to be no correlation.
         targets = stats.zscore(targets / np.abs(targets).max())
     texts = [texts_of_example for texts_of_example, _, _ in examples]
-    ids = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
+    group_hashes = np.array([hash_of_texts(group) for _, _, group in examples], np.uint64)
     name = os.path.basename(os.path.normpath(folder))
-    folds = assign_folds(targets, ids)
-    return ProbeTask(name, texts, labels, targets, ids, folds, rows - len(examples))
+    folds = assign_folds(targets, group_hashes)
+    return ProbeTask(name, texts, labels, targets, group_hashes, folds, rows - len(examples))
 
 
 def tables_with_labels(folder, regression):

@@ -62,10 +62,10 @@ def probe_layer(x, task):
     """
     losses = []
 
-    def predict(rows, rest):
-        predict_with_probe, loss = fit_ridge_probe(x[rows], task.targets[rows])
+    def predict(train_indices, test_indices):
+        predict_with_probe, loss = fit_ridge_probe(x[train_indices], task.targets[train_indices])
         losses.append(loss)
-        return predict_with_probe(x[rest])
+        return predict_with_probe(x[test_indices])
 
     return predict_by_folds(task, predict), np.array(losses)
 

@@ -43,17 +43,17 @@ from .options import parse
 from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
 from .probes import RIDGE_STRENGTHS, probe_all_layers, score_predictions
-from .tables import FIRST_LINES, record_file, write_tables
+from .tables import FIRST_LINES, record_path, write_tables
 
 
-def labelled_folder(args):
+def folder_of_tasks(args):
     """The folder of the tasks: the user's, or where they are fetched to."""
     return args.labelled or os.path.join(args.dest, "labelled")
 
 
 def load_tasks(args, fetch):
     """The `probe_tasks.ProbeTask` of each name, fetched by the program `fetch` if need be."""
-    folder = labelled_folder(args)
+    folder = folder_of_tasks(args)
     if args.tasks and not args.labelled:
         command = [sys.executable, fetch, "--dest", folder, "--data", *args.tasks]
         if subprocess.run(command).returncode:
@@ -112,7 +112,7 @@ def evaluate(args, fetch):
             )
     tasks = load_tasks(args, fetch)
     check_not_trained_on(models, args)
-    records = {name: ModelRecord(record_file(args, name), models[name].digest) for name in models}
+    records = {name: ModelRecord(record_path(args, name), models[name].digest) for name in models}
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
@@ -120,7 +120,7 @@ def evaluate(args, fetch):
         tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
     baselines = {}
     if tasks:
-        baselines = {name: ModelRecord(record_file(args, name), name) for name in BASELINES}
+        baselines = {name: ModelRecord(record_path(args, name), name) for name in BASELINES}
     for task in tqdm(tasks, "baselines", unit="task", disable=None):
         record_baselines(baselines, task, args.few_shot_repeats)
         for record in baselines.values():
@@ -143,7 +143,7 @@ def check_not_trained_on(models, args):
     """
     files = {}
     for task in args.tasks:
-        path = find_file(os.path.join(labelled_folder(args), task), "train", SENTENCE_FILES)
+        path = find_file(os.path.join(folder_of_tasks(args), task), "train", SENTENCE_FILES)
         files[sha256(path)] = path
     for encoder in models.values():
         path = files.get(encoder.info.train_file_sha256)

@@ -36,7 +36,7 @@ def tables_heading(args, tasks, secondary):
     return "\n".join(lines) + "\n"
 
 
-def record_file(args, name):
+def record_path(args, name):
     """The path of the record of a model or baseline."""
     return os.path.join(args.dest, name + ".npz")
 

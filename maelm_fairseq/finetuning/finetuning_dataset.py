@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..data.batching import EveryItemDataset
-from ..data.picklable_batch import Batch
+from ..data.picklable_batch import PicklableBatch
 
 IGNORE_INDEX = -100  # the target of a token that has none
 # Random examples that are sorted by length, so that batches have little padding.
@@ -61,7 +61,7 @@ class FineTuningDataset(EveryItemDataset):
         ntargets = target.numel()
         if not target.is_floating_point():
             ntargets = int(target.ne(IGNORE_INDEX).sum())
-        return Batch(
+        return PicklableBatch(
             id=np.array(indices),
             net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
             target=target,  # numbers are float64: fairseq would make half precision of float32

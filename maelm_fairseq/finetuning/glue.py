@@ -19,7 +19,7 @@ SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI
 OTHER_ENDINGS = {"test1": "_mismatched", "test2": "_diagnostic"}
 
 
-def defaults_of(name, width):
+def sentence_task_defaults(name, width):
     """The `hyperparameters.Defaults` of a task of sentences or pairs, by its name and the width."""
     hyperparameters = HYPERPARAMETERS.get(name, OTHER_HYPERPARAMETERS)
     if name in LARGE_TASKS:

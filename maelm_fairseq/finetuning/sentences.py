@@ -67,7 +67,7 @@ class SentencesTask(FineTuningTask):
 
     @classmethod
     def default_settings(cls, folder_name, width):
-        return glue.defaults_of(folder_name, width)
+        return glue.sentence_task_defaults(folder_name, width)
 
     @property
     def is_regression(self):

@@ -52,7 +52,7 @@ def model_card(name, info, config, data, kind, description=None):
         "name": name,
         "path": json.dumps(name),
         "tag": "masked-lm" if is_mlm else "mae-lm",
-        "method": method_of(info),
+        "method": describe_pretraining(info),
         "class_name": f"`{config['architectures'][0]}`",
         "auto_class": kind.auto_class,
         "positions": positions,
@@ -84,7 +84,7 @@ def model_card(name, info, config, data, kind, description=None):
     return Template(template).substitute(values)
 
 
-def method_of(info):
+def describe_pretraining(info):
     """How the encoder was pretrained, in words."""
     if info.imported_from is not None:
         return "pretrained by masked language modelling elsewhere"

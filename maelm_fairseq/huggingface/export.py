@@ -119,7 +119,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8")
         if was_there:
-            check_same(dest, folder)
+            check_same_files(dest, folder)
         hub_model = MaeLm(model, dictionary, tokenizer, data, info)
         comparison = compare_with_transformers(folder, config, hub_model, data, kind)
     left_out = sorted({name.partition(".")[0] for name in remaining | unused})
@@ -140,7 +140,7 @@ def head_of(model, checkpoint):
     return name, head
 
 
-def check_same(dest, folder):
+def check_same_files(dest, folder):
     """Refuses a folder `dest` with other files, or other contents, than the export in `folder`.
 
     The model card is for users to edit, and may differ.

@@ -96,7 +96,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     dictionary = match_vocabulary(source, data)
     checkpoint_contents = build_checkpoint(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
-    save_state(checkpoint_contents, dest, new=True)
+    save_state(checkpoint_contents, dest, must_be_new=True)
     return source, cfg
 
 

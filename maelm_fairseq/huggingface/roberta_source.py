@@ -248,7 +248,9 @@ def read_weights(folder):
             return safetensors.torch.load_file(path)
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
-        return as_type(Dict[str, torch.Tensor], read_file(path, "transformers", old=True), path)
+        return as_type(
+            Dict[str, torch.Tensor], read_file(path, "transformers", allow_old_format=True), path
+        )
     raise MissingFileError(
         f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json"
     )

@@ -141,7 +141,7 @@ def claim(dest, manifest):
             found = f"{dest} contains {foreign[0]} but no {MANIFEST}"
             raise UsageError(f"--dest: {found}; expected an empty folder; choose another")
         with contextlib.suppress(UsageError):  # another process was first: it is compared with that
-            save_json(asdict(manifest), path, new=True)
+            save_json(asdict(manifest), path, must_be_new=True)
     advice = "choose another --dest, or remove this one"
     check_same_origin(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), advice)
 

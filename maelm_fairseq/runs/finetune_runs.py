@@ -231,7 +231,7 @@ def progress(prefix, unit):
     def show(line):
         if FILE_LOGGER in line or "Saved checkpoint" in line:
             return
-        text = report.line(line)
+        text = report.format_line(line)
         if text:
             print(prefix + text, flush=True)
 

@@ -35,7 +35,7 @@ class ReportHandler(logging.Handler):
         self.report = LogReport()
 
     def emit(self, record):
-        line = None if record.exc_info else self.report.line(self.format(record))
+        line = None if record.exc_info else self.report.format_line(self.format(record))
         if line:
             # Training continues when nobody reads this any longer.
             with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ class LogReport:
         self.max_update = None
         self.unigram_bits = None
 
-    def line(self, text):
+    def format_line(self, text):
         """Turns a line of the log into one of the report; None for a line that is left out."""
         record = LOG_RECORD.match(text)
         if not record:
@@ -63,13 +63,13 @@ class LogReport:
         if logger == "py.warnings" or any(phrase in message for phrase in HIDDEN_PHRASES):
             return None
         if message.startswith("{") and logger == "train_inner":
-            return self.update(json.loads(message))
+            return self.format_update(json.loads(message))
         if message.startswith("{") and logger == "valid":
-            return self.validation(json.loads(message))
-        return self.other(level, logger, message)
+            return self.format_validation(json.loads(message))
+        return self.format_message(level, logger, message)
 
-    def other(self, level, logger, message):
-        """As `line`, of a message that has no numbers of training or validation."""
+    def format_message(self, level, logger, message):
+        """As `format_line`, of a message that has no numbers of training or validation."""
         frequencies = re.search(r"^unigram_bits ([\d.]+)", message)
         if frequencies:
             self.unigram_bits = float(frequencies[1])
@@ -87,24 +87,24 @@ class LogReport:
         shown = SHOWN_MESSAGE.match(message)
         return shown and shown[0]
 
-    def update(self, stats):
+    def format_update(self, stats):
         update = int(stats["num_updates"])
         text = f"update {update:,}"
         if self.max_update:
             text += f" of {self.max_update:,}"
-        text += f": {self.quality(stats)}, learning rate {stats['lr']}"
+        text += f": {self.format_scores(stats)}, learning rate {stats['lr']}"
         text += f", {float(stats['wps']):,.0f} tokens/s"
         if self.max_update:
             seconds = (self.max_update - update) / max(float(stats["ups"]), 1e-3)
             text += f", {datetime.timedelta(seconds=int(seconds))} left"
         return text
 
-    def validation(self, stats):
-        verdict = self.verdict(float(stats["valid_loss"]))
-        quality = self.quality(stats, "valid_")
-        return f"validation after {int(stats['valid_num_updates']):,} updates: {quality}{verdict}"
+    def format_validation(self, stats):
+        comparison = self.compare_with_unigram(float(stats["valid_loss"]))
+        scores = self.format_scores(stats, "valid_")
+        return f"validation after {int(stats['valid_num_updates']):,} updates: {scores}{comparison}"
 
-    def verdict(self, loss):
+    def compare_with_unigram(self, loss):
         """What a loss of validation means, compared with that of token frequencies."""
         if self.unigram_bits is None:
             return ""
@@ -114,7 +114,7 @@ class LogReport:
             comparison = "no better than token frequencies,"
         return f" ({comparison} {self.unigram_bits})"
 
-    def quality(self, stats, prefix=""):
+    def format_scores(self, stats, prefix=""):
         """Loss, accuracy and other scores, as far as they are logged."""
         text = f"loss {stats[prefix + 'loss']}{self.loss_unit}"
         for name, unit in SCORE_UNITS.items():

@@ -88,7 +88,7 @@ def turn_off_switches(cfg, fairseq_args):
     return [word for word in fairseq_args if word not in switches]
 
 
-class Batch(NamedTuple):
+class BatchPlan(NamedTuple):
     """What an update consists of."""
 
     processes: int
@@ -110,7 +110,7 @@ def effective_batch(cfg):
 
 
 def plan_batch(cfg, args, fairseq_args):
-    """The `Batch` on this run's devices, with the effective batch of the recipe.
+    """The `BatchPlan` on this run's devices, with the effective batch of the recipe.
 
     Raises:
         UsageError: devices and --batch-size do not divide the effective batch
@@ -125,13 +125,13 @@ def plan_batch(cfg, args, fairseq_args):
         raise UsageError(
             f"{found}: their product must divide the effective batch of {total} sequences"
         )
-    return Batch(processes, sequences, total // (processes * sequences))
+    return BatchPlan(processes, sequences, total // (processes * sequences))
 
 
 def apply_run_options(cfg, args, fairseq_args):
     """Fits settings, in place, to this run's folders, devices, precision and number of updates.
 
-    Returns: the `Batch`
+    Returns: the `BatchPlan`
     """
     batch = plan_batch(cfg, args, fairseq_args)
     cfg["distributed_training"]["distributed_world_size"] = batch.processes

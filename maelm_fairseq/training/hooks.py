@@ -103,27 +103,27 @@ from .reporting import reporter
 from .run_state import patience
 
 
-def is_command():
+def is_fairseq_command():
     """Whether this process runs one of fairseq's commands, not a program that imports us."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     names = [*sys.modules, getattr(spec, "name", "")]
     return any(name.partition(".")[0] == "fairseq_cli" for name in names)
 
 
-def extend():
+def install_hooks():
     """Replaces the functions; for fairseq's commands, never for a program that imports us."""
     reporter.install()
     shorten_argparse_errors()
-    replace(checkpoint_utils, loading.load_checkpoint_to_cpu)
-    replace(checkpoint_utils, loading.load_model_ensemble_and_task)
-    for module in commands():
+    wrap(checkpoint_utils, loading.load_checkpoint_to_cpu)
+    wrap(checkpoint_utils, loading.load_model_ensemble_and_task)
+    for module in loaded_commands():
         if hasattr(module, "convert_namespace_to_omegaconf"):
-            replace(module, starting.convert_namespace_to_omegaconf)
+            wrap(module, starting.convert_namespace_to_omegaconf)
         if module.__spec__.name == "fairseq_cli.train":
-            extend_training(module)
+            install_training_hooks(module)
 
 
-def commands():
+def loaded_commands():
     """The modules of fairseq's commands that this process has loaded.
 
     It has done so as a console script, or with `python -m`.
@@ -136,29 +136,29 @@ def commands():
     return loaded
 
 
-def extend_training(program):
+def install_training_hooks(program):
     """Replaces the functions of training; `program` is fairseq's module of the command."""
-    replace(distributed_utils, starting.call_main)
-    replace(program, starting.add_defaults)
-    replace(program, loop.train)
-    replace(program, loop.validate_and_save)
-    replace(Trainer, loop.train_step)
-    replace(checkpoint_utils, resuming.load_checkpoint)
-    replace(Trainer, resuming.load_trainer_checkpoint, "load_checkpoint")
-    replace(checkpoint_utils, saving.save_checkpoint)
-    replace(checkpoint_utils, saving.torch_persistent_save)
+    wrap(distributed_utils, starting.call_main)
+    wrap(program, starting.add_defaults)
+    wrap(program, loop.train)
+    wrap(program, loop.validate_and_save)
+    wrap(Trainer, loop.train_step)
+    wrap(checkpoint_utils, resuming.load_checkpoint)
+    wrap(Trainer, resuming.load_trainer_checkpoint, "load_checkpoint")
+    wrap(checkpoint_utils, saving.save_checkpoint)
+    wrap(checkpoint_utils, saving.torch_persistent_save)
     checkpoint_utils.PathManager = saving.AtomicPathManager
-    replace_copies()
+    wrap_copies()
     patience.attach(program.should_stop_early)
 
 
-def replace_copies():
+def wrap_copies():
     """Replaces how fairseq copies between half precision and float32."""
-    replace(FP16Optimizer, gradients_to_float32, "_sync_fp16_grads_to_fp32")
-    replace(FP16Optimizer, weights_to_float16, "_sync_fp32_params_to_fp16")
+    wrap(FP16Optimizer, gradients_to_float32, "_sync_fp16_grads_to_fp32")
+    wrap(FP16Optimizer, weights_to_float16, "_sync_fp32_params_to_fp16")
 
 
-def replace(owner, function, name=None):
+def wrap(owner, function, name=None):
     """Replaces a function of a module or class.
 
     Args:
