@@ -191,7 +191,7 @@ def warn_of_repeated_text(args, manifest):
 
 
 def make_manifest(args, tokenizer):
-    """What --dest is prepared from; `tokenizer` is that of --vocabulary, or None.
+    """What --dest is prepared from; `tokenizer` is the one of --vocabulary, or None.
 
     Without a number of pieces, `args` gets the default one.
     """

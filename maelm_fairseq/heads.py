@@ -1,4 +1,4 @@
-"""Heads: the language-model head of pretraining, and those of fine-tuning.
+"""Heads: the language-model head of pretraining, and the heads of fine-tuning.
 
 Letters in shapes: B sequences, T tokens, C width, K predicted positions, N vocabulary.
 """
@@ -109,7 +109,7 @@ def only_head(heads):
 def build_heads(weights, cfg):
     """The heads whose weights are in a model's state dict, newly initialised: {name: module}.
 
-    The `classification_pooling` of `cfg`, a `config.MaeLmConfig`, is that of all of them.
+    All of them have the `classification_pooling` of `cfg`, a `config.MaeLmConfig`.
 
     Raises UsageError: the weights are of no head that is known
     """

@@ -157,7 +157,8 @@ class MaskedBatch(NamedTuple):
         return batch, torch.cat([already_visible, *split(mask_values, pad)], dim=1)
 
     def _counts_of_visible_masks(self, share, offset):
-        """How many masks of each block the encoder sees: int64 (B, 1), the fewest, and the most."""
+        """The number of masks of each block that the encoder sees, int64 (B, 1); its minimum and
+        maximum over the blocks."""
         masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
         counts = (share * masks.double() + offset).long()
         if self.padded:

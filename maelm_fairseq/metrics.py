@@ -107,13 +107,13 @@ def entity_scores(targets, predicted):
 
 
 def has_entities(labels):
-    """Whether tags are of entities: besides O, all are like B-PER and I-PER."""
+    """Whether tags mark entities: apart from O, all are like B-PER and I-PER."""
     entity_labels = [label for label in labels if label != "O"]
     return bool(entity_labels) and all(re.match("[BIESLU]-[^-]", label) for label in entity_labels)
 
 
 def metrics_of_tags(labels):
-    """The names of the scores of words with tags, of which the first counts.
+    """The names of the scores of words with tags, the main one first.
 
     Args:
         labels: all tags

@@ -4,7 +4,7 @@ import logging
 
 logger = logging.getLogger(__name__)
 
-# How the names of weights begin: those of fine-tuning heads, and those that every model has.
+# How the names of weights begin: in fine-tuning heads, and in every model.
 HEAD_PREFIX = "classification_heads."
 ENCODER_PREFIXES = ("embed_tokens.", "encoder.")
 

@@ -225,7 +225,7 @@ def positions_of_model(folder):
 
 
 def check_options(args, fairseq_args, positions):
-    """Refuses options that would fail later; `positions` are those of the model."""
+    """Refuses options that would fail later; `positions` is how many the model has."""
     extended = positions if args.extend_positions is None else args.extend_positions
     if extended < positions:
         expected = f"the model has {positions}, expected as many or more"

@@ -4,8 +4,8 @@ their scores.
 Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1,
 whose checkpoint_last.pt is the result. The same command resumes. The seed with the best score on
 the dev file then predicts the test files, and is scored on those that have labels. Beside the
-encoder's scores, the recipe prints those of a baseline without an encoder: for sentences a bag of
-words, for words with tags a conditional random field (CRF).
+encoder's scores, the recipe prints the scores of a baseline without an encoder: a bag of words for
+sentences, a conditional random field (CRF) for words with tags.
 Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and
 SQuAD in the form that their servers take) and a report with precision, recall and F1 of each class.
 """
@@ -177,8 +177,8 @@ def report_best(runs, hyperparameters, best, records):
 def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     """A `Result` for each metric of a split.
 
-    It has the scores of all seeds, from their `records`, or on a test file only those of the best
-    seed, `best_scores`.
+    It has the scores of all seeds, from their `records`; on a test file, only the best seed's,
+    `best_scores`.
     """
     command = runs.command
     note = ", from scratch" if command.args.from_scratch else ""
@@ -215,7 +215,7 @@ def with_baselines(runs, results, scores, limit):
     Args:
         results, scores: of the encoder; see `BaselineRun.compare`
         limit: seconds that the baseline may take
-    Returns: list of `Result`; those of the encoder alone if the baseline takes too long
+    Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)

@@ -4,7 +4,7 @@
 
     python recipes/pretrain.py .../pretrain_NAME.sh OPTION...
 
-The settings are those of hydra/pretrain_base.yaml with the overrides in hydra/NAME.txt.
+The settings come from hydra/pretrain_base.yaml, with the overrides in hydra/NAME.txt.
 """
 
 import itertools

@@ -48,7 +48,7 @@ WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
     ("--weight-decay nan", "--weight-decay nan must be from"),
     ("--adam-betas (0.5,2)", "--adam-betas (0.5,2): expected two numbers from 0 to less than 1"),
     ("--criterion cross_entropy",
-     "--criterion cross_entropy is fairseq's own, and cannot train this model"),
+     "--criterion cross_entropy is fairseq's own and cannot train this model"),
     ("--fp16", "--fp16 needs a GPU"),
     ("--stop-min-lr 1e-9",
      "--stop-min-lr 1e-09: the warm-up begins below it, and nothing would be trained"),

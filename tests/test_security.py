@@ -143,7 +143,7 @@ def assert_refused(done, kind, path):
     ("a_number_of_many_digits", "were not loaded"),
     ("a_list_in_itself", "RecursionError"),
     ("names_of_2_000_layers", "--encoder-layers 2000 must be from 1 to 1,000"),
-    ("one_wide_row", "damaged, or of another version: weight"),
+    ("one_wide_row", "damaged, or written by another version: weight"),
 ])  # fmt: skip
 def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrained, tmp_path):
     data, checkpoint = pretrained

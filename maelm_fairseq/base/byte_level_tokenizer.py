@@ -14,7 +14,7 @@ PUBLISHED_SENTENCEPIECE = "sentencepiece.bpe.model"
 
 
 class ByteLevelTokenizer(Tokenizer):
-    """A byte-level BPE, such as that of `roberta-base`; a token is the file's own id.
+    """A byte-level BPE, such as `roberta-base` has; a token is the file's own id.
 
     `<pad>` in a text is text, as for SentencePiece, not padding.
 

@@ -9,7 +9,7 @@ LAST_CHECKPOINT = "checkpoint_last.pt"  # also the default of --restore-file
 
 
 def last_checkpoint(save_dir, suffix=""):
-    """The path of the last checkpoint; `suffix` is that of `--checkpoint-suffix`."""
+    """The path of the last checkpoint; `suffix` is the value of `--checkpoint-suffix`."""
     return os.path.join(save_dir, f"checkpoint_last{suffix}.pt")
 
 
@@ -35,7 +35,7 @@ def interval_checkpoints(save_dir, suffix=""):
 def resumable_checkpoints(save_dir, suffix=""):
     """The paths that a run resumes from, in the order in which it tries them.
 
-    The last checkpoint comes first, then those of intervals.
+    The last checkpoint comes first, then the interval checkpoints.
     """
     paths = [last_checkpoint(save_dir, suffix), *interval_checkpoints(save_dir, suffix)]
     return [path for path in paths if os.path.lexists(path)]

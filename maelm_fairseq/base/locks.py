@@ -19,7 +19,7 @@ def one_at_a_time(path):
 
     Where the file system has no locks, nothing is held.
 
-    `path` is of a file that all of them can read.
+    All of them can read the file `path`.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

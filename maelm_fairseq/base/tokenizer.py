@@ -54,7 +54,7 @@ class Tokenizer(ABC):
         """Text -> list of tokens, without `<s>` and `</s>`; `<mask>` in the text is a token."""
 
     def encode_all(self, texts):
-        """The tokens of many texts: list of lists, as `encode` of each."""
+        """Encodes several texts: one list of tokens for each, as from `encode`."""
         return [self.encode(text) for text in texts]
 
     def encode_words(self, words):
@@ -114,7 +114,7 @@ class Tokenizer(ABC):
 
 
 def join_and_cut(parts, limit=None):
-    """Joins the tokens of a text to `<s> a </s>`, or those of a pair to `<s> a </s> </s> b </s>`.
+    """Joins the tokens of a text to `<s> a </s>`, or of a pair to `<s> a </s> </s> b </s>`.
 
     Args:
         parts: one or two lists of tokens

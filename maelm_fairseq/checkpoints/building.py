@@ -128,7 +128,7 @@ def build_model(checkpoint, dictionary, checkpoint_file):
         raise UsageError(f"{checkpoint_file}: {error}") from None
     model_weights = model.state_dict()
     modules = {module_of(name) for name in model_weights}
-    # Objectives besides MAE-LM may have pretrained other modules.
+    # Other objectives than MAE-LM may have pretrained further modules.
     weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
     check_weights(weights, model_weights, checkpoint_file)
     weights = {name: weight.to(model_weights[name].dtype) for name, weight in weights.items()}

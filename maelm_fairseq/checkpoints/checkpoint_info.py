@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself besides weights and sizes, with types."""
+"""What a checkpoint records about its model, apart from weights and sizes, with types."""
 
 import os
 from dataclasses import dataclass, field, fields
@@ -34,7 +34,7 @@ class PretrainingOptions:
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """What a checkpoint says of itself, for the hub, the export, its card, and fine-tuning."""
+    """What the hub, the export, its card, and fine-tuning need to know of a checkpoint."""
 
     labels: Optional[List[str]] = None  # the names of the classes, in order
     texts_per_example: int = 1  # of fine-tuning; 2 for pairs
@@ -49,7 +49,7 @@ class CheckpointInfo:
     updates: Optional[int] = None
     valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
-    train_file_sha256: Optional[str] = None  # of fine-tuning: that of its labelled file
+    train_file_sha256: Optional[str] = None  # the labelled file that it was fine-tuned on
     # For an encoder that was imported and has not been trained since: the folder that it came from.
     imported_from: Optional[str] = None
     imported_head: bool = True  # whether that encoder had the head of pretraining
@@ -77,7 +77,7 @@ class CheckpointInfo:
 
 
 def info_of_checkpoint(checkpoint, path):
-    """What a checkpoint of this plugin, from `building.read_checkpoint`, says of itself.
+    """The `CheckpointInfo` of what `building.read_checkpoint` returned.
 
     Raises UsageError: it says something of another type
     """

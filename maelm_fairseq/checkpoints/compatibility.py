@@ -35,7 +35,7 @@ OPTIONS_FIXED_ON_RESUME = [
 def model_configuration(weights, options, path):
     """The configuration of the model of a checkpoint.
 
-    Its sizes are those of the weights, whatever the options say.
+    Its sizes are taken from the weights, whatever the options say.
 
     Args:
         weights: {name: tensor}
@@ -89,7 +89,7 @@ def check_configuration(saved, cfg, names, path):
 
     Args:
         saved: the options of the checkpoint, {name: value}
-        cfg: has those of the model to load it into as attributes
+        cfg: options of the model to load it into, as attributes
         names: of the options that are compared
         path: of the checkpoint
     """
@@ -111,7 +111,7 @@ def check_weights(weights, model_weights, path):
 
     Args:
         weights: a state dict
-        model_weights: that of the model
+        model_weights: the state dict of the model
         path: of the checkpoint
     Raises:
         UsageError: they differ from the model's own in name or shape, are not floating-point
@@ -136,6 +136,6 @@ def check_weights(weights, model_weights, path):
         expected = model_shapes.get(name, "none")
         if shape != expected:
             raise UsageError(
-                f"{path}: damaged, or of another version: weight {name!r} has the shape {shape}, "
-                f"expected {expected}"
+                f"{path}: damaged, or written by another version: weight {name!r} has the "
+                f"shape {shape}, expected {expected}"
             )

@@ -93,7 +93,7 @@ def read_archive(stream):
 
 
 def check_members(members, size):
-    """Refuses an archive that PyTorch has not written; `size` is that of the file."""
+    """Refuses an archive that PyTorch has not written; `size` is the length of the file."""
     if any(member.filename.endswith("/constants.pkl") for member in members):
         raise Damaged("it is a program of TorchScript")
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):

@@ -1,4 +1,4 @@
-"""The entries of a checkpoint besides weights and options: their names, types and ranges.
+"""The entries of a checkpoint other than weights and options: their names, types and ranges.
 
 The fields of these classes have the names of a checkpoint's entries, and the types of their values.
 """

@@ -48,7 +48,7 @@ class BatchIndices:
 def batch_ends(sizes, max_tokens=None, max_sentences=None, multiple=1):
     """Cuts items in order of size into batches that are as large as allowed.
 
-    The batches are those of fairseq, but the last one is never dropped.
+    These are fairseq's batches, but the last one is never dropped.
 
     Args:
         sizes: (items,), tokens of each item, ascending

@@ -66,7 +66,7 @@ class NgramCounts:
     def weights(self, train_indices):
         """The TF-IDF weights of all examples.
 
-        Features and frequencies are those of the training examples `train_indices`.
+        Features and frequencies come from the training examples, `train_indices`.
 
         Returns: sparse (N, features)
         """
@@ -153,7 +153,7 @@ def predict_most_frequent(targets, train_indices, test_indices):
 class LabelledExamples:
     """The labelled sentences of a folder.
 
-    Those of the training file come first, then those of each file that is scored.
+    The training file comes first, then each file that is scored.
 
     Attributes:
         texts: N tuples of one text or two
@@ -201,7 +201,7 @@ class LabelledExamples:
 
 
 def baseline_predictions(labelled):
-    """What each predictor predicts for all of `LabelledExamples` after those of training.
+    """What each predictor predicts for all examples but the training examples.
 
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """

@@ -31,8 +31,8 @@ class BaselineOutcome:
 
     scores: List[Score]
     # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
-    # that has a label: K numbers, or the index of each word's tag. The field's name is that of the
-    # entry in the file.
+    # that has a label: K numbers, or the index of each word's tag. The entry
+    # in the file has the name of this field.
     outputs: Dict[str, List[List[float]]]
 
 

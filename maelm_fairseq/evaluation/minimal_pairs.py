@@ -48,7 +48,7 @@ def are_paradigms(groups):
 
 
 def percent_right(decisions, groups):
-    """The percentage of right decisions of all pairs, and {group: that of its pairs}, in order.
+    """The percentage of right decisions, over all pairs and for each group: {group: percentage}.
 
     Where groups are paradigms, TERM/UID, each TERM is also a group, followed by its paradigms.
     """

@@ -27,7 +27,7 @@ from .minimal_pairs import percent_right
 from .probes import score_predictions
 
 ORIGIN = "origin"  # what an array was made from, as JSON in an array of its own
-CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # layers of the table, besides their numbers
+CHOSEN_LAYER, LAST_LAYER = "chosen", "last"  # what a layer can be called instead of its number
 TEXT_FEATURE = "text"  # the feature of a predictor that reads the text itself, without an encoder
 SCORE_COLUMNS = ["model", "task", "feature", "layer", "metric", "value"]
 PAIRS_FEATURE, GROUPS_KEY = "pairs", "groups"

@@ -146,7 +146,7 @@ def default_tasks(args):
 
 
 def check_arms(arms, names):
-    """Refuses to compare two arms that have no seed in common; `names` are those of the models."""
+    """Refuses to compare two arms that have no seed in common, by the names of the models."""
     if len(set(arms)) < 2:
         raise UsageError(f"--compare {' '.join(arms)}: expected two different arms")
     first, second = (models_of_arm(names, arm) for arm in arms)

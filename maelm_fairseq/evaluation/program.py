@@ -70,7 +70,7 @@ def load_tasks(args, fetch):
 def record_probes(records, encoder, task, repeats, side_by_side):
     """Probes the frozen features of an encoder on a task, unless that is recorded.
 
-    `repeats` are those of few-shot probes.
+    `repeats` is how often few-shot probes are repeated.
     """
     origin_of_probes = {"task": task.digest(), "probes": f"ridge {RIDGE_STRENGTHS}"}
     origins = {"mean": origin_of_probes, "first": origin_of_probes}
@@ -169,7 +169,7 @@ def layers_in_words(layers):
 def check_dest(dest):
     """Refuses, before hours of work, a folder where files of another origin would be replaced.
 
-    Files of the names of this program must be those of an evaluation.
+    Files with the names that this program writes must come from an evaluation.
     """
     check_output_folder(dest, FIRST_LINES)
     records = record_files(dest)
@@ -178,7 +178,7 @@ def check_dest(dest):
     for name, expected in FIRST_LINES.items():
         path = os.path.join(dest, name)
         if not records:
-            check_absent(path)  # one without records is of something else
+            check_absent(path)  # without records, it was written by something else
         elif os.path.lexists(path):
             with open_to_read(path) as stream:
                 found = stream.readline(1000).decode("utf-8", "replace").rstrip()

@@ -180,7 +180,7 @@ class Report:
     def sections(self, titles):
         """The tables of scores, {title: DataFrame}.
 
-        `titles` are those of the features other than mean: {feature: title}.
+        `titles` has a title for each feature but mean: {feature: title}.
         """
         sections = {}
         mean = FEATURE_TITLES["mean"]

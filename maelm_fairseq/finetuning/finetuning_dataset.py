@@ -39,7 +39,7 @@ class FineTuningDataset(EveryItemDataset):
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
 
     def labelled_examples(self):
-        """The indices of the examples that have labels, in order; here, those of all."""
+        """The indices of the examples that have labels, in order; here, all examples have."""
         return list(range(len(self)))
 
     def __getitem__(self, index):

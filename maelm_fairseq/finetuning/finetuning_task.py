@@ -69,7 +69,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         self._contents = {}  # {split: what its file says}, until there is a dataset of it
         self.validation = ValidationScores(self)
 
-    # What a task says of itself
+    # What subclasses define
 
     @classmethod
     @abstractmethod

@@ -68,7 +68,7 @@ def defaults_for_width(hyperparameters, epochs, width):
     """The `Defaults` of a task for an encoder of a width.
 
     Args:
-        hyperparameters: those of an encoder of width 768 or more
+        hyperparameters: for an encoder of width 768 or more
         epochs: that a search tries
         width: of the encoder
     """

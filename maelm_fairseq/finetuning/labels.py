@@ -72,7 +72,7 @@ def label_to_target(example, classes, path, split):
 
 
 def labels_text(labels, classes, split):
-    """What is said about the labels of a file, a list without those of unlabelled examples.
+    """Summarises the labels of a file for the log; `labels` omits unlabelled examples.
 
     Args:
         labels: texts

@@ -1,4 +1,4 @@
-"""Files of labelled sentences and pairs as people have them: those of GLUE and others like them."""
+"""Files of labelled sentences and pairs: GLUE's, and others like them."""
 
 import collections
 import re
@@ -164,7 +164,7 @@ def read_labelled_folder(folder, regression=False, splits=tuple(SENTENCE_FILES))
 
 
 def schema_of_header(columns, is_test, path, training_schema):
-    """The schema of a file with a header; a test file has that of the training file if it can."""
+    """The schema of a file with a header: for a test file, that of the training file if it fits."""
     if is_test and training_schema and {*training_schema.texts} <= {*columns}:
         schema = training_schema
     else:
@@ -181,7 +181,7 @@ def schema_of_header(columns, is_test, path, training_schema):
 
 
 def check_schema(schema, training_schema, is_test, path):
-    """Refuses a file whose texts or labels are of another kind than those of the training file."""
+    """Refuses a file with texts or labels of another kind than the training file has."""
     same_texts = len(schema.texts) == len(training_schema.texts)
     same_labels = is_test or schema.is_regression == training_schema.is_regression
     if not same_texts or not same_labels:

@@ -74,7 +74,7 @@ def count_text(sentences):
 
 
 def has_tags(sentences, labels):
-    """Whether the last column of a test file has tags: those of training, as a rule."""
+    """Whether the last column of a test file has tags, most of which occur in training."""
     tags = flatten(sentence.tags for sentence in sentences)
     return 2 * sum(tag in labels for tag in tags) > len(tags)
 
@@ -85,7 +85,7 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     Args:
         folder: with a file for training, one for development, and perhaps one for testing
         column: of CoNLL-U; see `read_tagged`
-    Returns: the labels, in order; {path: list of `Sentence`}, that of training first
+    Returns: the labels, in order; {path: list of `Sentence`}, the training file first
     Raises UsageError: `read_tagged` refuses a file, or the training file does not have a tag of the
         development file
     """
@@ -226,7 +226,7 @@ class Numbering:
         self.range_line = 0
 
     def is_word(self, identifier, line):
-        """Whether a line with this ID is that of a word; refuses an ID that does not follow."""
+        """Whether the line with this ID has a word; refuses an ID that is out of order."""
         match = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", identifier)
         if not self.follows(match):
             raise UsageError(

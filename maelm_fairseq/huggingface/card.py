@@ -28,7 +28,7 @@ PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
 
 def model_card(name, info, config, data, kind, description=None):
-    """The text of a folder's model card, from what the checkpoint says of itself and config.json.
+    """The text of a folder's model card, from the checkpoint's `CheckpointInfo` and config.json.
 
     Args:
         name: of the folder

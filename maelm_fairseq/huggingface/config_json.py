@@ -57,7 +57,7 @@ def sentence_transformers_files(config, max_length):
     Its vectors are the mean of all tokens.
 
     Args:
-        config: that of `make_config`
+        config: from `make_config`
         max_length: the most tokens of a text
     """
     modules = [

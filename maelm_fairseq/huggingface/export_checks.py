@@ -23,7 +23,7 @@ TOLERANCE = 1e-4  # of outputs in float32; rounding gives some 3e-6
 class ExportChecker:
     """Checks the tokenizer and the model of an exported folder.
 
-    `largest_difference` is that of all outputs so far, `faults` a list of sentences.
+    `largest_difference` is the largest of all outputs so far, `faults` a list of sentences.
     """
 
     def __init__(self, tokenizer, model):
@@ -35,7 +35,7 @@ class ExportChecker:
     def compare(self, name, actual, expected):
         """Compares outputs: keeps their largest difference, and a fault if there is one.
 
-        The name is that of the outputs in messages.
+        Messages call the outputs by the name.
         """
         actual = torch.as_tensor(actual, dtype=torch.float32)
         expected = torch.as_tensor(expected, dtype=torch.float32)
@@ -121,7 +121,7 @@ class ExportChecker:
     def check_words(self, expected):
         """Lists of words, as run_ner.py of transformers gives them.
 
-        The label of a word is that of its first token.
+        A word has the label of its first token.
         """
         labels = self.model.config.id2label
         words = [[word for word, _ in row] for row in expected["word_labels"]]

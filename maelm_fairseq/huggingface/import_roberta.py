@@ -103,7 +103,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
 def repeat_positions(source, wanted):
     """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
-    count = len(source.weights[name]) - 1  # the first row is that of padding
+    count = len(source.weights[name]) - 1  # the first row is for padding
     if wanted is None:
         return count
     if wanted < count:

@@ -43,7 +43,7 @@ REQUIRED_OPTIONS = {  # what our encoder computes
 # <mask> is last.
 XLM_R_ROWS = (0, 1, 2, 3)
 CAMEMBERT_ROWS = (5, 1, 6, 3)
-PEFT_CONFIG = "adapter_config.json"  # of PEFT: weights that are added to those of another folder
+PEFT_CONFIG = "adapter_config.json"  # PEFT's, whose weights are added to another folder's
 # Weights that are left out; the group is what the user is told of them.
 UNUSED_WEIGHTS = re.compile(
     r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
@@ -171,7 +171,7 @@ def weights_under_our_names(path, weights, special_rows):
     # vocabulary has so few symbols.
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     converted["embed_tokens.weight"] = embedding[rows]
-    # The first row, of zeros, has no equivalent here; the next is that of padding.
+    # The first row, of zeros, has no equivalent here; the next is for padding.
     positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
     types = take("embeddings.token_type_embeddings.weight", "any", C)
     if len(types.unique(dim=0)) != 1:

@@ -177,7 +177,8 @@ def read_settings(processor):
     model = sentencepiece_model_pb2.ModelProto.FromString(processor.serialized_model_proto())
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     model_type, charsmap = trainer.model_type, normalizer.precompiled_charsmap
-    # These mark the beginning of a text as that of a word, remove extra spaces, and mark spaces.
+    # These mark the beginning of a text as the beginning of a word, and spaces, and remove extra
+    # spaces.
     required = [
         normalizer.add_dummy_prefix,
         normalizer.remove_extra_whitespaces,

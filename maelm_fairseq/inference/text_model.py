@@ -25,7 +25,7 @@ class TextModel:
         dictionary: fairseq's, with `<mask>`
         tokenizer: `tokenizer.Tokenizer`
         data: folder of the vocabulary
-        info: what its checkpoint says of itself: `checkpoint_info.CheckpointInfo`
+        info: `checkpoint_info.CheckpointInfo`
     """
 
     def __init__(self, model, dictionary, tokenizer, data, info=None):

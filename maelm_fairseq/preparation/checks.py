@@ -147,8 +147,8 @@ def check_lines(data, index, tokens, tokenizer, sample, advice):
                 ids = tokens[end - sizes[number - start] : end - 1].tolist()
                 if ids != tokenizer.encode_plain_text([line])[0].tolist():
                     raise UsageError(
-                        f"{data}: line {number + 1} is not what its text, {line[:200]!r}, gives;"
-                        f" {advice}"
+                        f"{data}: line {number + 1} does not have the tokens of its text,"
+                        f" {line[:200]!r}; {advice}"
                     )
     return TokenCounts(num_documents, num_text_lines, len(tokens), longest)
 

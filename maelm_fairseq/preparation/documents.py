@@ -11,7 +11,7 @@ from .manifest import InputCounts
 class DocumentReader:
     """Reads documents from files of raw text; blank lines and the ends of files end documents.
 
-    A line of which the tokenizer leaves nothing counts as blank.
+    A line that the tokenizer normalises to nothing ends them, too.
 
     Args:
         paths: of the files

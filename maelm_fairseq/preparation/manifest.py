@@ -64,7 +64,7 @@ class Manifest:
     options: PreparationOptions
 
     def origin(self):
-        """{name: value} to compare with that of another run."""
+        """{name: value}, by which two runs are compared."""
         options = options_with_values(asdict(self.options))
         return {"format": self.format, "train": self.train, "valid": self.valid, **options}
 

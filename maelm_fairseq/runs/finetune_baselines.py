@@ -68,7 +68,7 @@ class BaselineRun(ABC):
         """What the baseline predicts: {index of an example: as a task's `compute_predictions`}."""
 
     def combined_predictions(self, encoder, baseline):
-        """Further predictions, from those of both.
+        """Further predictions, made from both.
 
         Args:
             encoder, baseline: {split: {index of an example: prediction}}
@@ -232,7 +232,7 @@ class BagOfWordsRun(BaselineRun):
     def combined_predictions(self, encoder, baseline):
         """The votes of encoder and bag of words together.
 
-        Their units are those of the dev file, of which all examples have labels.
+        Their units come from the dev file, where all examples have labels.
         """
         dev = self.task.datasets["valid"].labelled_examples()
         encoder_dev = rows_of_examples(encoder["valid"], dev)
@@ -263,7 +263,7 @@ class CrfRun(BaselineRun):
         return len(self.task.datasets[split].sentences)
 
     def predictions_of_split(self, split, outputs):
-        """The tags of each sentence, as those of the sequences that it was split into."""
+        """The tags of each sentence, divided among the sequences that it was split into."""
         dataset = self.task.datasets[split]
         predictions = {}
         words_before = 0  # in the same sentence

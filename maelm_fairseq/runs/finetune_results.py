@@ -1,4 +1,4 @@
-"""What fine-tuning reports: scores beside those of a baseline, and a table of results."""
+"""What fine-tuning reports: scores beside a baseline's, and a table of results."""
 
 import datetime
 import math
@@ -151,7 +151,7 @@ def best_predictor(results):
         return None, f"highest on {best.file_name}: none, as {undefined}"
     close = []
     for other in comparable:
-        # Both together cost most: no other predictor is compared with them.
+        # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
         if other is best or other.predictor == ENSEMBLE or is_clearly_ahead(best, other):
             continue
         close.append(f"the {other.predictor}")
@@ -221,7 +221,7 @@ def printable(text):
 
 
 def print_results(results):
-    """Prints a line for each split and metric: the encoder's score, then those of the others."""
+    """Prints a line for each split and metric: the encoder's score, then the others' scores."""
     lines: Dict[tuple, List[Result]] = {}
     for result in results:
         lines.setdefault((result.task, result.file_name, result.metric), []).append(result)

@@ -26,7 +26,7 @@ from .log_report import LogReport, validations
 
 # The logger that reports on the labelled files: it does so once, before training.
 FILE_LOGGER = "maelm_fairseq.finetuning"
-SEARCH_SEED = 0  # the reported scores are those of seeds 1 to --seeds
+SEARCH_SEED = 0  # the reported scores come from seeds 1 to --seeds
 
 
 @dataclass
@@ -73,7 +73,7 @@ class FineTuningRuns:
         return [split for split in self.splits if split.startswith("valid")]
 
     def checksum_of_inputs(self):
-        """A checksum of what results are made from, besides the settings.
+        """A checksum of what results are made from, apart from the settings.
 
         That is files, vocabulary and further options.
         """

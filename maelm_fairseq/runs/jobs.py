@@ -21,7 +21,7 @@ def environments(jobs=None):
     """For each program that runs at the same time, the variables that limit it to its device.
 
     Args:
-        jobs: the number of programs, at most that of the GPUs; None for one on each GPU, or one on
+        jobs: the number of programs, at most one for each GPU; None for one on each GPU, or one on
             the CPU
     Returns: list of dicts
     """
@@ -79,9 +79,9 @@ class Jobs:
         """Runs a command.
 
         Args:
-            command: list of its words, of which the first is the program
+            command: list of its words, the first of which is the program
             log: path of the file to which its output is appended
-            environment: variables besides those of this process
+            environment: variables in addition to this process's own
             show: function that gets each line of its output
         Returns:
             its exit status

@@ -105,7 +105,7 @@ class LogReport:
         return f"validation after {int(stats['valid_num_updates']):,} updates: {scores}{comparison}"
 
     def compare_with_unigram(self, loss):
-        """What a loss of validation means, compared with that of token frequencies."""
+        """What a validation loss means, compared with the loss of token frequencies."""
         if self.unigram_bits is None:
             return ""
         if loss < self.unigram_bits:

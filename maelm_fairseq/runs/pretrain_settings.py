@@ -53,7 +53,7 @@ def given_values(fairseq_args, *names):
 
     Args:
         fairseq_args: all of the user's options for fairseq-train
-        names: those of the options, such as update_freq
+        names: of the options, such as update_freq
     """
     parser = Parser(add_help=False)
     for name in names:

@@ -22,7 +22,7 @@ class FirstUpdates:
 
         Args:
             update: its number
-            last: that of the run's last update, 0 if there is none
+            last: number of the run's last update, 0 if there is none
         """
         now = time.monotonic()
         if self.first is None:

@@ -1,15 +1,15 @@
 """The functions of fairseq that are replaced, because it offers a plugin no hook at these places.
 
-For each: what fairseq does, what happens here instead or besides, and why. Brackets say when:
+For each: what fairseq does, what happens here, instead or in addition, and why. Brackets say when:
 - all commands: in the commands of fairseq that import this plugin, in no other program
 - training: in `fairseq-train` and `fairseq-hydra-train`
 - our models: in training, with models of this plugin and those derived from them, whatever the task
 - `torch_adamw`: in training, with this optimizer
 
 `convert_namespace_to_omegaconf` (all commands)
-    fairseq: It makes its configuration of the options that were parsed.
-    Here: Texts with a backslash or a `${...}` are refused. fairseq-validate runs in one process.
-    Why: The configuration would read such texts as something else. With several processes,
+    fairseq: It converts the options that were parsed to a configuration.
+    Here: Values with a backslash or a `${...}` are refused. fairseq-validate runs in one process.
+    Why: In the configuration, such values would mean something else. With several processes,
     fairseq-validate needs batches for all of them.
 
 `call_main` (our models)
@@ -59,7 +59,8 @@ For each: what fairseq does, what happens here instead or besides, and why. Brac
     Why: fp16 skips some updates. After one, fairseq would validate and save the same weights again.
 
 `save_checkpoint` (training)
-    fairseq: It writes a checkpoint under several names, such as those of the best and the last one.
+    fairseq: It writes a checkpoint under several names, such as checkpoint_best.pt and
+    checkpoint_last.pt.
     Here: Weights that are not finite are refused. A full disk is reported in one line. The last
     checkpoint is written first. The log names those that are removed, and the option that says so.
     Why: The last checkpoint is the one from which a run resumes if it is killed meanwhile.
@@ -164,7 +165,7 @@ def wrap(owner, function, name=None):
     Args:
         owner: the module or class
         function: the new one; its first argument is the original
-        name: of the original, by default that of the new one
+        name: of the original; by default, that is the name of the new one
     """
     name = name or function.__name__
     original = getattr(owner, name)

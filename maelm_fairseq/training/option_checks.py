@@ -63,7 +63,7 @@ def check_run_options(cfg):
         name = name_in(cfg[part])
         if is_fairseqs(part, name):
             raise UsageError(
-                f"--{part} {name} is fairseq's own, and cannot train this model: use one of this "
+                f"--{part} {name} is fairseq's own and cannot train this model: use one of this "
                 "plugin"
             )
     if cfg.ema.store_ema:
@@ -121,11 +121,12 @@ def check_rates(optimization, schedule):
 
 
 def check_no_interpolation(args):
-    """Refuses texts in parsed options that fairseq's configuration would read as something else."""
+    """Refuses values of options that would mean something else in fairseq's configuration."""
     for name, value in vars(args).items():
         if isinstance(value, str) and re.search(r"\$\{|\\", value):
             raise UsageError(
-                f"{flag(name)} {value}: fairseq reads ${{...}} and \\ as something else; rename it"
+                f"{flag(name)} {value}: in fairseq, ${{...}} and \\ have a meaning of their own; "
+                "rename it"
             )
 
 

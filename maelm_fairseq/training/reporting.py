@@ -14,7 +14,8 @@ class Reporter:
     """The exception hook of a command.
 
     Before the first update every error comes from options, files or data, and is one line with its
-    type. Afterwards only those of `errors.one_line` are; others keep their stack trace.
+    type. Afterwards, only errors for which `errors.one_line` has a line are; others keep their
+    stack trace.
     """
 
     def __init__(self):

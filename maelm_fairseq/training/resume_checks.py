@@ -98,7 +98,7 @@ def remove_other_heads(checkpoint, saved_options, cfg, current_task_state):
     Args:
         checkpoint: from `sections.read_for_fairseq`; changed in place
         saved_options: the options of its model, {name: value}
-        cfg: those of the run's model
+        cfg: the options of the run's model
         current_task_state: of the run's task
     """
     saved_task_state = checkpoint["task_state"]

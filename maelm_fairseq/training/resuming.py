@@ -43,7 +43,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
             return original(cfg, trainer, **kwargs)
 
     finetune_from_model = cfg.finetune_from_model
-    cfg.finetune_from_model = None  # the run has checkpoints of its own by now
+    cfg.finetune_from_model = None  # this run already has checkpoints
     last = last_checkpoint(cfg.save_dir, suffix)
     try:
         resumed_from, loaded, refused = first_accepted(paths, load)
