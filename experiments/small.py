@@ -107,6 +107,7 @@ VARIANT_TITLES = {
 }
 FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if not variant.startswith("demo")]
 SEEDS = [1, 2, 3]
+MORE_SEEDS = [4, 5]  # of the recipe alone
 LEVER_SEEDS = [1]
 FINE_TUNING_SEED = 1  # of every pretrained encoder
 FEW_SHOT_TASKS = ["trec", "rotten_tomatoes"]
@@ -126,6 +127,7 @@ def encoder_names():
     names = []
     for seed in SEEDS:
         names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
+    names += [f"small-{seed}" for seed in MORE_SEEDS]
     for seed in LEVER_SEEDS:
         names += [f"{lever}-{seed}" for lever in TRAINING_LEVERS]
     return names

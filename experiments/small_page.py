@@ -191,7 +191,7 @@ class Page:
     def objectives_on_tasks(self):
         """Differences between objectives of pretraining in the scores after fine-tuning.
 
-        Where the last seeds of one were not fine-tuned, the first ones of both are compared.
+        Compared are the seeds that both have.
         """
         predictors = self.predictors()
 
@@ -208,14 +208,16 @@ class Page:
     def objectives_on_pairs(self):
         """Differences between objectives of pretraining in how they decide minimal pairs.
 
-        Compared are the shares of right decisions. The 95% interval is a bootstrap over paradigms
-        and seeds.
+        Compared are the shares of right decisions, of the seeds that both have. The 95% interval
+        is a bootstrap over paradigms and seeds.
         """
         groups = self.baselines[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         decisions = self.decisions()
 
         def difference(first, second):
-            gaps = decisions[VARIANT_TITLES[first]] - decisions[VARIANT_TITLES[second]]
+            both = [decisions[VARIANT_TITLES[variant]] for variant in (first, second)]
+            common_seeds = min(map(len, both))
+            gaps = both[0][:common_seeds] - both[1][:common_seeds]
             points = np.array([[*means_by_name(gap, groups).values()] for gap in gaps])
             count, paradigm_count = points.shape
             rng = np.random.default_rng(1)

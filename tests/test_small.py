@@ -142,7 +142,12 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
             third_pair = 0 if variant == "mae_lm" else 2
             arrays["pairs"] = np.array([2, 2, third_pair, seed - 1], np.int8)
             small.save_arrays(tmp_path / f"{variant}-{seed}.npz", arrays)
+    arrays = {**answers(0), "pairs": np.zeros(4, np.int8)}
+    small.save_arrays(tmp_path / "small-4.npz", arrays)  # a seed that the others do not have
     page = small_page.Page(tmp_path)
+    row = f"{small.VARIANT_TITLES['small']}, minus: {small.VARIANT_TITLES['mlm']}"
+    assert cells(page.objectives_on_pairs(), row)[:4] == ["0.00"] * 4
+    assert cells(page.objectives_on_tasks(), row)[0] == "3"
     row = f"{small.VARIANT_TITLES['mae_lm']}, minus: {small.VARIANT_TITLES['all_masks']}"
     *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))
     assert by_seed == [-33.33] * 3
