@@ -58,7 +58,7 @@ def check_text_file(path):
 def check_head(model, checkpoint):
     """Refuses a model, from the path `checkpoint`, that cannot label a file of texts."""
     try:
-        model.predict(*[[] for _ in range(model.info.texts_per_example)])
+        model.check_can_predict(are_pairs=model.info.texts_per_example == 2)
     except UsageError as error:
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 

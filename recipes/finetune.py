@@ -92,23 +92,23 @@ def finetune(runs, candidates):
         best_name, line = best_predictor([result for result in results if result.file_name == dev])
         print(line)
         if best_name:
-            command = labelling_command(best_name, runs.command.labelled, model, args.data)
+            command = labelling_command(best_name, runs.command.labelled_folder, model, args.data)
             print(f"to label new texts with it: {command}")
     warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 
 
-def labelling_command(predictor, labelled, checkpoint, data):
+def labelling_command(predictor, labelled_folder, checkpoint, data):
     """The command by which a predictor labels new texts, for the user.
 
     Args:
         predictor: its name
-        labelled: folder of the labelled files
+        labelled_folder: path of the labelled files
         checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
     """
     encoder = ["--checkpoint", checkpoint, "--data", data]
-    program = ["python", "recipes/label_texts.py", "--labelled", labelled]
+    program = ["python", "recipes/label_texts.py", "--labelled", labelled_folder]
     if predictor == ENCODER:
         program = ["python", "-m", "maelm_fairseq.predict", *encoder]
     elif predictor == ENSEMBLE:
@@ -148,7 +148,7 @@ def report_best(runs, hyperparameters, best, records):
     command = runs.command
     folder = runs.seeds_folder(hyperparameters)
     checkpoint = runs.checkpoint_path(Run(hyperparameters, best))
-    task, model = load_task(checkpoint, labelled=command.labelled, data=command.args.data)
+    task, model = load_task(checkpoint, labelled=command.labelled_folder, data=command.args.data)
     results = []
     reports = []
     scores = {}
@@ -220,7 +220,7 @@ def with_baselines(runs, results, scores, limit):
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
     run_class = BASELINE_RUNS[runs.command.task_name]
-    baseline_run = run_class(runs.task, runs.command.labelled, files, folder)
+    baseline_run = run_class(runs.task, runs.command.labelled_folder, files, folder)
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results

@@ -28,24 +28,27 @@ class Classification(FineTuned):
             {label: probability}, or a float from a head of regression; from a head for tokens a
             list with (word, label) for each word. For a list of texts, a list of n of them
         """
+        self.check_can_predict(are_pairs=pairs is not None)
         head = self._head()
-        is_tagger = isinstance(head, TokenClassificationHead)
-        if isinstance(head, SpanHead):
-            raise UsageError(
-                "the head was fine-tuned on questions: call answer(question, context), or let "
-                "recipes/finetune_squad.sh answer a test.json"
-            )
         labels = self.info.classes(head.out_proj.out_features)
-        self._check_pairs(is_tagger, pairs is not None)
-        if is_tagger:
+        if isinstance(head, TokenClassificationHead):
             joined = list_of_texts(texts, joined_words)
             predictions = [self._tag(text.split(), head, labels) for text in joined]
         else:
             predictions = self._classify(texts_or_pairs(texts, pairs), head, labels)
         return predictions[0] if isinstance(texts, str) else predictions
 
-    def _check_pairs(self, is_tagger, are_pairs):
-        """Refuses pairs for a model of single texts, and single texts for a model of pairs."""
+    def check_can_predict(self, are_pairs):
+        """Refuses a model that cannot predict single texts, or pairs of texts.
+
+        Raises UsageError: it has no head, or one that was fine-tuned on something else
+        """
+        head = self._head()
+        if isinstance(head, SpanHead):
+            raise UsageError(
+                "the head was fine-tuned on questions: call answer(question, context), or let "
+                "recipes/finetune_squad.sh answer a test.json"
+            )
         expects_pairs = self.info.texts_per_example == 2
         if self.info.is_of_sentences and are_pairs != expects_pairs:
             if are_pairs:
@@ -53,7 +56,7 @@ class Classification(FineTuned):
             else:
                 right = "pairs of texts: call predict(texts, pairs)"
             raise UsageError(f"the head was fine-tuned on {right}")
-        if is_tagger and are_pairs:
+        if isinstance(head, TokenClassificationHead) and are_pairs:
             raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
 
     def _classify(self, rows, head, labels):

@@ -36,7 +36,7 @@ class BaselineRun(ABC):
 
     Args:
         task: a `finetuning_task.FineTuningTask` that has read all splits
-        labelled: the folder
+        labelled_folder: path
         files: {split: path}
         folder: where results are kept
     """
@@ -44,9 +44,9 @@ class BaselineRun(ABC):
     predictors = ()  # whose scores there are; the first is compared with the encoder
     module = None  # in `evaluation`, the program
 
-    def __init__(self, task, labelled, files, folder):
+    def __init__(self, task, labelled_folder, files, folder):
         self.task = task
-        self.labelled = labelled
+        self.labelled_folder = labelled_folder
         self.folder = folder
         self.split_of_file = {os.path.basename(path): split for split, path in files.items()}
         checksums = [
@@ -94,7 +94,7 @@ class BaselineRun(ABC):
         log = os.path.join(self.folder, f"{self.name}.log")
         program = f"maelm_fairseq.evaluation.{self.module}"
         command = ["timeout", limit, sys.executable, "-m", program]
-        command += ["--labelled", self.labelled, "--dest", self.path, *self.options()]
+        command += ["--labelled", self.labelled_folder, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)
         outcome = self.read()
         if outcome is None and status == TOO_LONG:
@@ -139,24 +139,16 @@ class BaselineRun(ABC):
         scores_of_splits = self.scores_of_splits(outcome, encoder_scores)
         compared_results = []
         ensemble_results = []
-        notes = {}  # {(file, metric): the encoder's lead, for the baseline}
         for result in encoder_results:
             scores = scores_of_splits[self.split_of_file[result.file_name]]
-            compared = self.with_lead(result, scores)
-            compared_results.append(compared)
-            notes[result.file_name, result.metric] = self.lead_note(compared)
+            compared_results.append(self.with_lead(result, scores))
             for predictor in scores.keys() - {ENCODER, self.predictor}:
                 value = scores[predictor].values[result.metric]
                 standard_error = scores[predictor].standard_errors[result.metric]
                 score = Score(predictor, result.file_name, result.metric, value, standard_error)
                 combined = self.result(score, f"{result.settings} {self.name}")
-                combined = self.with_lead(combined, scores)
-                ensemble_results.append(replace(combined, note=self.lead_note(combined)))
-        baseline_results = []
-        for score in outcome.scores:
-            is_compared = score.predictor == self.predictor
-            note = notes[score.file, score.metric] if is_compared else ""
-            baseline_results.append(self.result(score, self.name, note))
+                ensemble_results.append(self.with_lead(combined, scores))
+        baseline_results = [self.result(score, self.name) for score in outcome.scores]
         return [*compared_results, *baseline_results, *ensemble_results]
 
     def scores_of_splits(self, outcome, encoder_scores):
@@ -189,26 +181,24 @@ class BaselineRun(ABC):
         baseline = scores[self.predictor]
         lead = float(np.median(result.bounded)) - baseline.values[result.metric]
         lead_standard_errors = scores[result.predictor].lead_standard_errors(baseline)
-        return replace(result, lead=lead, lead_standard_error=lead_standard_errors[result.metric])
+        return replace(
+            result,
+            baseline=self.predictor,
+            lead=lead,
+            lead_standard_error=lead_standard_errors[result.metric],
+        )
 
-    def result(self, score, settings, note=""):
+    def result(self, score, settings):
         """The Result of a `baseline_scores.Score`."""
         return Result(
-            task=os.path.basename(self.labelled),
+            task=os.path.basename(self.labelled_folder),
             file_name=score.file,
             metric=score.metric,
             values=[score.value],
             standard_error=score.standard_error,
             predictor=score.predictor,
             settings=settings,
-            note=note,
         )
-
-    def lead_note(self, result):
-        """The lead of a Result over the baseline, in words."""
-        name = "together" if result.predictor == ENSEMBLE else result.predictor
-        lead = f"{result.lead:+.2f} ± {result.lead_standard_error:.2f}"
-        return f" ({name} minus {self.predictor}: {lead})"
 
 
 class BagOfWordsRun(BaselineRun):

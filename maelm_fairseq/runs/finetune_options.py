@@ -215,8 +215,8 @@ class FineTuningCommand:
         self.task_name = task_name
         self.args = args
         self.fairseq_args = fairseq_args
-        self.labelled = os.path.abspath(args.labelled)
-        self.name = os.path.basename(self.labelled)  # of the task, for the user
+        self.labelled_folder = os.path.abspath(args.labelled)
+        self.name = os.path.basename(self.labelled_folder)  # of the task, for the user
         self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
         self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
         self.defaults = task_class.default_settings(
@@ -239,7 +239,7 @@ class FineTuningCommand:
         """The options that the recipe sets; arguments as for `argv`."""
         batch_size, lr, warmup_ratio, _ = run.hyperparameters
         options = [
-            *[os.path.abspath(self.args.data), "--labelled", self.labelled],
+            *[os.path.abspath(self.args.data), "--labelled", self.labelled_folder],
             *["--task", self.task_name, "--criterion", self.task_name, "--arch", "mae_lm"],
             *self.start_options(),
             *["--save-dir", save_dir, "--valid-subset", ",".join(validation_splits)],

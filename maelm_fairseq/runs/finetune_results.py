@@ -51,7 +51,9 @@ class Result:
     start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
     settings: str = ""
     note: str = ""  # for the reader
-    # Points more than one of PAIRED_BASELINES, paired by examples, and their standard error.
+    # How many points it is ahead of one of PAIRED_BASELINES, and their standard error; both are
+    # paired by examples.
+    baseline: str = ""
     lead: float = math.nan
     lead_standard_error: float = math.nan
 
@@ -75,7 +77,11 @@ class Result:
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
             text += f"; undefined for {undefined}: {UNDEFINED}"
-        return text + self.note
+        text += self.note
+        if self.baseline:
+            lead = f"{self.lead:+.2f} ± {self.lead_standard_error:.2f}"
+            text += f", {lead} compared with the {self.baseline}"
+        return text
 
     def row(self):
         """The fields of TABLE_COLUMNS."""
