@@ -70,7 +70,7 @@ def record_decisions(records, pairs, origin, text, tokenizer):
     """
     missing = []
     for name in records:
-        if not records[name].has_checked(pairs.name, PAIRS_FEATURE, origin):
+        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
             missing.append(name)
     if not missing:
         return
@@ -168,7 +168,7 @@ def read_encoders(args, pairs, origin):
     """
     encoders = [ModelRecord(path) for path in args.records]
     for encoder in encoders:
-        if not encoder.has_checked(pairs.name, PAIRS_FEATURE, origin):
+        if not encoder.is_recorded(pairs.name, PAIRS_FEATURE, origin):
             fault = f"found no pairs called {pairs.name}, expected some"
             raise UsageError(f"{encoder.path}: {fault}; evaluate it with --pairs {args.pairs}")
     names = [*NGRAM_MODELS, *(encoder.model for encoder in encoders)]

@@ -83,14 +83,16 @@ def values_of_claims(results, mlm, mae):
     masks = results.by_layer(mlm, "mask_tokens")
     plain_of_mlm = results.by_layer(mlm, "without_mask").iloc[:, -1]
     plain_of_mae = results.by_layer(mae, "without_mask").iloc[:, -1]
-    tuned_gains = results.tuned.get(mae, EMPTY) - results.tuned.get(mlm, EMPTY)
-    before_end_of_mae = results.tracked.get(mae, EMPTY).iloc[:, -2]
-    end_of_mlm = results.tracked.get(mlm, EMPTY).iloc[:, -1]
+    tuned_gains = results.ranks_during_tuning.get(mae, EMPTY) - results.ranks_during_tuning.get(
+        mlm, EMPTY
+    )
+    before_end_of_mae = results.scores_by_update.get(mae, EMPTY).iloc[:, -2]
+    end_of_mlm = results.scores_by_update.get(mlm, EMPTY).iloc[:, -1]
     return {
         "rises": masks.iloc[:, -1] - masks.iloc[:, 0],
-        "gap": results.gap(mlm).iloc[:, -1],
-        "own": results.own(mlm).iloc[:, -1] - results.own(mae).iloc[:, -1],
-        "closes": results.gap(mlm).iloc[:, -1] - results.gap(mae).iloc[:, -1],
+        "gap": results.mask_rank_gap(mlm).iloc[:, -1],
+        "own": results.mask_dimensions(mlm).iloc[:, -1] - results.mask_dimensions(mae).iloc[:, -1],
+        "closes": results.mask_rank_gap(mlm).iloc[:, -1] - results.mask_rank_gap(mae).iloc[:, -1],
         "plain": plain_of_mae - plain_of_mlm,
         "tuned": tuned_gains.mean(axis=1),
         "earlier": before_end_of_mae - end_of_mlm,

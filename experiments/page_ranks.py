@@ -52,7 +52,7 @@ def old_ranks(results):
 
 def ranks_of(results, name, arms, titles, keys, mlms=MLMS, mae="A"):
     """Draws ranks by layer, and says what they show of the claims with these keys."""
-    sources = {GAP_TITLE: results.gap, OWN_TITLE: results.own}
+    sources = {GAP_TITLE: results.mask_rank_gap, OWN_TITLE: results.mask_dimensions}
     for family, title in FAMILY_TITLES.items():
         sources[title] = functools.partial(results.by_layer, family=family)
     arms = [arm for arm in results.recorded(arms) if len(results.by_layer(arm, "without_mask"))]

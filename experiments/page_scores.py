@@ -38,8 +38,8 @@ def score_table(results, arms):
     if not rows:
         return NOT_RUN
     is_fine_tuned = any(isinstance(row["fine-tuned"], str) for row in rows)  # else it is nan
-    if is_fine_tuned and len(results.bag):
-        mean = f"{results.bag[NATURAL].mean():.2f}"
+    if is_fine_tuned and len(results.bag_of_words):
+        mean = f"{results.bag_of_words[NATURAL].mean():.2f}"
         rows.append({"arm": BAG_OF_WORDS, "seeds": "", "fine-tuned": mean})
     return frame_to_markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all"))
 
@@ -54,15 +54,15 @@ def score_row(results, arm):
         row[title] = mean_and_error(results.values(arm, NATURAL, feature, layer))
     for title, tasks in {"word order": WORD_ORDER_TASKS, "agreement": ["agreement"]}.items():
         row[title] = mean_and_error(results.values(arm, tasks, "mean", "chosen"))
-    row["rank gap"] = f"{results.gap(arm).iloc[:, -1].mean():+.1f}"
+    row["rank gap"] = f"{results.mask_rank_gap(arm).iloc[:, -1].mean():+.1f}"
     return row
 
 
 def by_task(results):
     """Fine-tuned scores of each task, means over seeds."""
     means_by_task = task_means(results)
-    if len(results.bag):
-        means_by_task.loc[BAG_OF_WORDS] = results.bag[NATURAL]
+    if len(results.bag_of_words):
+        means_by_task.loc[BAG_OF_WORDS] = results.bag_of_words[NATURAL]
     return frame_to_markdown(means_by_task)
 
 
@@ -72,9 +72,9 @@ def baseline(results):
     arms.insert(0, "mean", arm_means(results))
     best, worst = arms["mean"].max(), arms["mean"].min()
     scores_of_arms = f"the fine-tuned arms of the main experiment {worst:.1f} to {best:.1f}"
-    if not len(results.bag):
+    if not len(results.bag_of_words):
         return f"Mean of the natural tasks: {scores_of_arms}. {NO_BAG}"
-    bag = pd.Series({"mean": results.bag[NATURAL].mean(), **results.bag[NATURAL]})
+    bag = pd.Series({"mean": results.bag_of_words[NATURAL].mean(), **results.bag_of_words[NATURAL]})
     lower = int((arms["mean"] < bag["mean"]).sum())
     text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
     text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."

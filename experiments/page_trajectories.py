@@ -10,7 +10,7 @@ from page_pictures import COLORS, draw_lines
 
 def trajectories(results):
     """Fine-tuned scores from checkpoints within runs, against updates and time."""
-    frames = results.tracked
+    frames = results.scores_by_update
     minutes = results.seconds.groupby("arm").value.median() / 60
     by_minutes = {}
     for arm, frame in frames.items():
@@ -30,7 +30,7 @@ def trajectories(results):
 def tuning(results):
     """The ranks of the last layer during fine-tuning, from its start on."""
     frames = {}
-    for arm, frame in results.tuned.items():
+    for arm, frame in results.ranks_during_tuning.items():
         start = results.by_layer(arm, "without_mask").iloc[:, -1].rename(0)
         frames[arm] = pd.concat([start, frame], axis=1, join="inner")
     panels = {("text without [MASK], last layer", "tenths of fine-tuning"): frames}

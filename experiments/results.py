@@ -28,7 +28,7 @@ class Results:
         self.records = pd.concat(tables, ignore_index=True).drop_duplicates()
         self.trial = read_if_there(folder / "continuing.csv")
         self.seconds = read_if_there(folder / "seconds.csv")
-        self.bag = scores_of_bag(folder / "bag_of_words.csv")
+        self.bag_of_words = scores_of_bag(folder / "bag_of_words.csv")
         self.pictures = {}
         last_updates = self.records.groupby("arm").updates.transform("max")
         final = self.records[self.records.updates == last_updates]
@@ -55,11 +55,11 @@ class Results:
             return frame.replace(0, np.nan)  # 0 was recorded where there are no such tokens
         return frame
 
-    def gap(self, arm):
+    def mask_rank_gap(self, arm):
         """The ranks of text with [MASK] minus those of text without, seeds by layers."""
         return self.by_layer(arm, "with_mask") - self.by_layer(arm, "without_mask")
 
-    def own(self, arm):
+    def mask_dimensions(self, arm):
         """The dimensions of [MASK] outside those of real tokens, seeds by layers."""
         return self.by_layer(arm, "mask_tokens", "dimensions outside real tokens")
 
@@ -69,7 +69,7 @@ class Results:
         return [arm for arm in arms if arm in names]
 
     @functools.cached_property
-    def tracked(self):
+    def scores_by_update(self):
         """Fine-tuned scores from checkpoints within runs: {arm: seeds by updates}."""
         rows = self.records[self.records.task.isin(TRAJECTORY_TASKS)]
         rows = rows[(rows.feature == "fine-tuned") & (rows.metric == "accuracy")]
@@ -77,7 +77,7 @@ class Results:
         return by_x(rows.astype({"updates": int}), "updates")
 
     @functools.cached_property
-    def tuned(self):
+    def ranks_during_tuning(self):
         """The rank of text in the last layer by tenths of fine-tuning: {arm: seeds by tenths}."""
         is_tuning = self.final.task.str.startswith("fine-tuning ", na=False)
         rows = self.final[is_tuning & (self.final.layer == "12")]

@@ -66,7 +66,7 @@ class MaskSettings:
 
 
 @lru_cache(maxsize=10_000)
-def rounding_offsets(seed, step, size):
+def rounding_offsets(seed, epoch_or_update, num_candidates):
     """Two offsets in [0, 1), which are added to counts before these are rounded down.
 
     They depend on the arguments alone: blocks of equal length have equally many positions selected,
@@ -74,10 +74,10 @@ def rounding_offsets(seed, step, size):
 
     Args:
         seed: of the run
-        step: the epoch; or the update, for masks that fade
-        size: how many positions or words a block has; 0 for all blocks together
+        epoch_or_update: the epoch; or the update, for masks that fade
+        num_candidates: how many positions or words a block has; 0 for all blocks together
     """
-    return np.random.default_rng([seed, step, COUNT_STREAM, size]).random(2)
+    return np.random.default_rng([seed, epoch_or_update, COUNT_STREAM, num_candidates]).random(2)
 
 
 class MaskedBlock(NamedTuple):

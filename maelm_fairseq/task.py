@@ -225,7 +225,7 @@ class MaeLmTask(MaeLmBaseTask):
         if update_num >= self.fade_updates:
             return sample
         share = 1 - update_num / self.fade_updates
-        offset, _ = rounding_offsets(self.cfg.seed, step=update_num, size=0)
+        offset, _ = rounding_offsets(self.cfg.seed, epoch_or_update=update_num, num_candidates=0)
         mask_id, pad = self.masking.mask_id, self.dictionary.pad()
         inputs, target = MaskedBatch(**sample["net_input"]).with_visible_masks(
             sample["target"], share, offset, mask_id, pad

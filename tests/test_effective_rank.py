@@ -68,7 +68,7 @@ def naive_hidden(model, tokens, masked):
 
 def naive_representations(model, blocks):
     """{family: (layer, tokens, C)}, block by block and without padding."""
-    parts = {family: [] for family in token_moments.FAMILIES}
+    parts = {family: [] for family in token_moments.TOKEN_GROUPS}
     for tokens, masked in blocks:
         parts["without_mask"].append(naive_hidden(model, tokens, torch.zeros_like(masked)))
         hidden = naive_hidden(model, tokens, masked)
@@ -96,7 +96,7 @@ def test_a_model_has_the_singular_values_of_its_representations(
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(token_moments, "BATCH_TOKENS", batch_tokens)
         moments = token_moments.measure_moments(model, blocks)
-        for family in token_moments.FAMILIES:
+        for family in token_moments.TOKEN_GROUPS:
             assert moments.count(family) == expected[family].size(1)
             values = moments.singular_values(family)
             svd = torch.linalg.svdvals(expected[family])

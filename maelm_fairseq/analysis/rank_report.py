@@ -2,7 +2,7 @@
 
 import csv
 
-from .token_moments import FAMILIES, TAU
+from .token_moments import TAU, TOKEN_GROUPS
 
 
 def plot_ranks(path, panels, tau=TAU):
@@ -19,7 +19,7 @@ def plot_ranks(path, panels, tau=TAU):
     figure = Figure(figsize=(max(6.5, 3.4 * columns), 1.0 + 3.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axis, (title, ranks) in zip(axes.flat, panels.items()):
-        plot_families(axis, [row for row in ranks if row["tau"] == tau and row["rank"]])
+        plot_groups(axis, [row for row in ranks if row["tau"] == tau and row["rank"]])
         axis.set_title(title, parse_math=False)
         axis.set_xlabel("layer (0: embeddings)")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -33,10 +33,10 @@ def plot_ranks(path, panels, tau=TAU):
     figure.savefig(path, dpi=120)
 
 
-def plot_families(axis, ranks):
-    """Draws a line for each family of tokens; `ranks` are the rows of a panel that are drawn."""
-    for (family, label), style in zip(FAMILIES.items(), ["o-", "s--", "^:", "v-."]):
-        rows = [row for row in ranks if row["family"] == family]
+def plot_groups(axis, ranks):
+    """Draws a line for each group of tokens; `ranks` are the rows of a panel that are drawn."""
+    for (group, label), style in zip(TOKEN_GROUPS.items(), ["o-", "s--", "^:", "v-."]):
+        rows = [row for row in ranks if row["family"] == group]
         layers = [row["layer"] for row in rows]
         axis.plot(layers, [row["rank"] for row in rows], style, label=label, markersize=4)
 
@@ -53,15 +53,15 @@ def table_of_ranks(name, rows, dimensions, tau):
     """One model's table for the terminal."""
     tokens = {row["family"]: row["tokens"] for row in rows}
     masked = f"{tokens['mask_tokens']:,} of which [MASK] replaces"
-    families = "".join(f"{family:>16}" for family in FAMILIES)
+    groups = "".join(f"{group:>16}" for group in TOKEN_GROUPS)
     lines = [
         f"{name}: effective rank at tau = {tau:g}, of {tokens['without_mask']:,} tokens, {masked}",
-        f"layer{families}   [MASK] dimensions of its own",
+        f"layer{groups}   [MASK] dimensions of its own",
     ]
     ranks = {(row["layer"], row["family"]): row["rank"] for row in rows if row["tau"] == tau}
     for row in dimensions:
         if row["tau"] == tau:
             layer = row["layer"]
-            cells = "".join(f"{ranks[layer, family]:>16}" for family in FAMILIES)
+            cells = "".join(f"{ranks[layer, group]:>16}" for group in TOKEN_GROUPS)
             lines.append(f"{layer:>5}{cells}{row['mask_outside_real']:>14}")
     return "\n".join(lines)

@@ -15,13 +15,13 @@ from ..base.errors import UsageError
 from ..data.batching import batches_of_similar_length
 from ..masking import NO_POSITION, Masking, MaskSettings
 
-FAMILIES = {
+TOKEN_GROUPS = {
     "without_mask": "all tokens, inputs without [MASK]",
     "with_mask": "all tokens, inputs with [MASK]",
     "real_tokens": "real tokens, inputs with [MASK]",
     "mask_tokens": "[MASK] tokens",
 }
-PARTS_OF_FAMILY = {"with_mask": ["real_tokens", "mask_tokens"]}
+PARTS_OF_GROUP = {"with_mask": ["real_tokens", "mask_tokens"]}
 TAU = 0.9
 BATCH_TOKENS = 8192
 
@@ -41,62 +41,62 @@ def effective_rank(singular_values, tau=TAU):
 
 
 class TokenMoments:
-    """X^T X of the representations X of each family at each depth, exact for any number of tokens.
+    """X^T X of the representations X of each group at each depth, exact for any number of tokens.
 
-    `matrices` maps each family to float64 (D, C, C), `num_tokens` each to the number of its tokens.
+    `matrices` maps each group to float64 (D, C, C), `num_tokens` each to the number of its tokens.
     """
 
     def __init__(self):
         self.matrices = {}
         self.num_tokens = {}
 
-    def add(self, family, hidden, chosen):
+    def add(self, group, hidden, chosen):
         """Adds tokens of a batch.
 
         Args:
-            family: of the tokens
+            group: name of TOKEN_GROUPS
             hidden: list of D tensors (B, T, C)
             chosen: bool (B, T), which tokens are added
         """
-        if family not in self.matrices:
+        if group not in self.matrices:
             width = hidden[0].size(-1)
             shape = len(hidden), width, width
-            self.matrices[family] = hidden[0].new_zeros(shape, dtype=torch.float64)
-            self.num_tokens[family] = 0
-        for matrix, layer in zip(self.matrices[family], hidden):
+            self.matrices[group] = hidden[0].new_zeros(shape, dtype=torch.float64)
+            self.num_tokens[group] = 0
+        for matrix, layer in zip(self.matrices[group], hidden):
             x = layer[chosen].double()
             matrix.addmm_(x.t(), x)
-        self.num_tokens[family] += int(chosen.sum())
+        self.num_tokens[group] += int(chosen.sum())
 
-    def matrix(self, family):
+    def matrix(self, group):
         """float64 (D, C, C); `with_mask` is the sum of real tokens and [MASK] tokens."""
-        return sum(self.matrices[part] for part in PARTS_OF_FAMILY.get(family, [family]))
+        return sum(self.matrices[part] for part in PARTS_OF_GROUP.get(group, [group]))
 
-    def count(self, family):
-        """The number of tokens of a family."""
-        return sum(self.num_tokens[part] for part in PARTS_OF_FAMILY.get(family, [family]))
+    def count(self, group):
+        """The number of tokens of a group."""
+        return sum(self.num_tokens[part] for part in PARTS_OF_GROUP.get(group, [group]))
 
-    def singular_values(self, family):
+    def singular_values(self, group):
         """float64 (D, C), largest first."""
-        return torch.linalg.eigvalsh(self.matrix(family)).flip(-1).clamp(min=0).sqrt()
+        return torch.linalg.eigvalsh(self.matrix(group)).flip(-1).clamp(min=0).sqrt()
 
     def ranks(self, tau=TAU):
-        """Effective ranks: {family: int64 (D,)}."""
-        return {family: effective_rank(self.singular_values(family), tau) for family in FAMILIES}
+        """Effective ranks: {group: int64 (D,)}."""
+        return {group: effective_rank(self.singular_values(group), tau) for group in TOKEN_GROUPS}
 
     def mask_dimensions(self, tau=TAU):
         """The number of dimensions that [MASK] tokens use and the real tokens beside them do not.
 
-        This is about Theorem 2.2. Each family spans the subspace of its leading singular
+        This is about Theorem 2.2. Each group spans the subspace of its leading singular
         directions, as many as its effective rank. A direction of [MASK] counts sin^2 of its
         principal angle to the subspace of the real tokens: 0 within it, 1 if orthogonal.
 
         Returns: float64 (D,), from 0 to the effective rank of [MASK] tokens
         """
         spans = []
-        for family in ["mask_tokens", "real_tokens"]:
-            ranks = effective_rank(self.singular_values(family), tau).tolist()
-            directions = torch.linalg.eigh(self.matrix(family)).eigenvectors.flip(-1)
+        for group in ["mask_tokens", "real_tokens"]:
+            ranks = effective_rank(self.singular_values(group), tau).tolist()
+            directions = torch.linalg.eigh(self.matrix(group)).eigenvectors.flip(-1)
             spans.append([vectors[:, :rank] for vectors, rank in zip(directions, ranks)])
         shared = [(mask.t() @ real).square().sum() for mask, real in zip(*spans)]
         outside = [mask.size(1) - cosines for mask, cosines in zip(spans[0], shared)]
@@ -195,19 +195,19 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
         model, blocks, progress: as for `measure_moments`
         taus: of the effective rank
     Returns:
-        ranks: list of dicts: layer, family, tau, tokens, rank
+        ranks: list of dicts: layer, family (the group), tau, tokens, rank
         dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)
-        spectra: {family: float64 (D, C) singular values}
+        spectra: {group: float64 (D, C) singular values}
     """
     moments = measure_moments(model, blocks, progress)
     rows = []
     dimensions = []
     for tau in taus:
-        for family, ranks in moments.ranks(tau).items():
-            row = dict(family=family, tau=tau, tokens=moments.count(family))
+        for group, ranks in moments.ranks(tau).items():
+            row = dict(family=group, tau=tau, tokens=moments.count(group))
             for layer, rank in enumerate(ranks.tolist()):
                 rows.append(dict(layer=layer, **row, rank=rank))
         for layer, outside in enumerate(moments.mask_dimensions(tau).tolist()):
             dimensions.append(dict(layer=layer, tau=tau, mask_outside_real=round(outside, 2)))
-    spectra = {family: moments.singular_values(family).cpu().numpy() for family in FAMILIES}
+    spectra = {group: moments.singular_values(group).cpu().numpy() for group in TOKEN_GROUPS}
     return rows, dimensions, spectra

@@ -76,7 +76,7 @@ class ModelRecord:
         with self.faults_of_file():
             return dict(json.loads(str(self.arrays[key])))
 
-    def has_checked(self, task, name, origin):
+    def is_recorded(self, task, name, origin):
         """Whether a measurement is recorded, and was made from `origin`.
 
         One that was made from anything else is refused.

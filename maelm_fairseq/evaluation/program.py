@@ -79,7 +79,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**origin_of_probes, "repeats": f"{SHOTS} {repeats}"}
     missing = [
-        name for name, origin in origins.items() if not records.has_checked(task.name, name, origin)
+        name for name, origin in origins.items() if not records.is_recorded(task.name, name, origin)
     ]
     features = compute_features(encoder.model, task.texts) if missing else {}
     for name in missing:
@@ -127,7 +127,7 @@ def evaluate(args, fetch):
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
-        if not records[name].has_checked(pairs.name, PAIRS_FEATURE, origin):
+        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
             arrays = {
                 PAIRS_FEATURE: decide_pairs(models[name].model, pairs),
                 GROUPS_KEY: pairs.groups,

@@ -51,7 +51,7 @@ UNUSED_WEIGHTS = re.compile(
 
 
 @dataclass
-class Source:
+class RobertaSource:
     """A RoBERTa encoder, with its language-model head if it has one."""
 
     path: str  # of its folder, for messages
@@ -99,7 +99,7 @@ def read_source(folder):
         dropped.append("rows of the embedding without a token")
     for name in weights.keys() & {"embed_tokens.weight", "lm_head.bias"}:
         weights[name] = weights[name][: len(tokenizer.symbols)]
-    return Source(folder, tokenizer, options, weights, dropped)
+    return RobertaSource(folder, tokenizer, options, weights, dropped)
 
 
 def read_config(folder, path):

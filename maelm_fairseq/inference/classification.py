@@ -59,10 +59,10 @@ class Classification(FineTuned):
         if isinstance(head, TokenClassificationHead) and are_pairs:
             raise UsageError("the head was fine-tuned on words with tags: call predict(texts)")
 
-    def _classify(self, rows, head, labels):
+    def _classify(self, examples, head, labels):
         """{label: probability} of each (text, pair), or where there are no labels a float."""
         limit = self.model.max_positions()
-        tokens = [self._tokens_of_text(text, pair, limit) for text, pair in rows]
+        tokens = [self._tokens_of_text(text, pair, limit) for text, pair in examples]
         logits = self._logits(head, tokens)
         if labels is None:
             mean, std = self.info.label_scale

@@ -22,15 +22,15 @@ class FineTuned(Encoding):
         return heads[name]
 
     @torch.no_grad()
-    def _logits(self, head, rows):
+    def _logits(self, head, sequences):
         """The float32 logits of n texts (T_i,) on the CPU.
 
         Returns: a list of n, (classes,) each, or (T_i, classes)
         """
-        if not rows:
+        if not sequences:
             return []
-        logits = [None] * len(rows)
-        for indices, padding, hidden_states in self._layers_of_batches(self._pad(rows)):
+        logits = [None] * len(sequences)
+        for indices, padding, hidden_states in self._layers_of_batches(self._pad(sequences)):
             outputs = head(hidden_states[-1], padding=padding).float().cpu()
             for i, output, real in zip(indices.tolist(), outputs, ~padding.cpu()):
                 logits[i] = output[real] if output.dim() == 2 else output

@@ -47,8 +47,8 @@ class MaskPrediction(TextModel):
         logits[..., no_candidates] = float("-inf")
         best = logits[0].softmax(-1).topk(topk)
         filled = []
-        for row, probabilities in zip(best.indices.tolist(), best.values.tolist()):
-            pieces = [self.tokenizer.token_text(token) for token in row]
+        for sequence, probabilities in zip(best.indices.tolist(), best.values.tolist()):
+            pieces = [self.tokenizer.token_text(token) for token in sequence]
             filled.append(list(zip(pieces, probabilities)))
         return filled
 
@@ -89,40 +89,42 @@ class MaskPrediction(TextModel):
         """
         limit = self.model.max_positions() if truncate else None
         tokens, sizes = self.tokenizer.encode_plain_text(list_of_texts(texts))
-        rows = []
+        sequences = []
         for size, end in zip(sizes, sizes.cumsum()):
             part = tokens[end - size : end].tolist()
-            rows.append(torch.tensor(join_and_cut([part], limit)[0]))
-        positions_by_shape = self._positions_to_score(rows, within_words)
-        bits = torch.zeros(len(rows), dtype=torch.float64)
-        total = sum(len(row) - 2 for row in rows)
+            sequences.append(torch.tensor(join_and_cut([part], limit)[0]))
+        positions_by_shape = self._positions_to_score(sequences, within_words)
+        bits = torch.zeros(len(sequences), dtype=torch.float64)
+        total = sum(len(sequence) - 2 for sequence in sequences)
         bar = tqdm(desc="score", total=total, unit=" tokens", leave=False, disable=None)
         for (T, K), positions in positions_by_shape.items():  # equally long: no batch has padding
             for batch in torch.tensor(positions).split(max(1, BATCH_TOKENS // T)):
                 bar.update(len(batch))
                 indices, first = batch[:, 0], batch[:, 1:]
-                tokens = torch.stack([rows[index] for index in indices]).to(self.device)
+                tokens = torch.stack([sequences[index] for index in indices]).to(self.device)
                 masked = (first + torch.arange(K)).to(self.device)
                 logits = self._predict_masked(tokens, masked)[:, 0].float()
                 targets = tokens.gather(1, masked[:, :1])[:, 0]
                 losses = F.cross_entropy(logits, targets, reduction="none")
                 bits.index_add_(0, indices, losses.double().cpu() / math.log(2))
         bar.close()
-        scores = [(text_bits, len(row) - 2) for text_bits, row in zip(bits.tolist(), rows)]
+        scores = [
+            (text_bits, len(sequence) - 2) for text_bits, sequence in zip(bits.tolist(), sequences)
+        ]
         return scores[0] if isinstance(texts, str) else scores
 
-    def _positions_to_score(self, rows, within_words):
+    def _positions_to_score(self, sequences, within_words):
         """Where to put masks in texts (T_i,), so that each token is once the first one masked.
 
         Returns: {(T, K): [(index of the text of T tokens, first of the K tokens to mask)]}
         """
         starts = dictionary_word_starts(self.dictionary) if within_words else None
         positions = {}
-        for index, row in enumerate(rows):
-            self._check_length(len(row), f"text {index + 1} of {len(rows)}")
-            for first in range(1, len(row) - 1):
+        for index, sequence in enumerate(sequences):
+            self._check_length(len(sequence), f"text {index + 1} of {len(sequences)}")
+            for first in range(1, len(sequence) - 1):
                 end = first + 1
-                while within_words and end < len(row) - 1 and not starts[row[end]]:
+                while within_words and end < len(sequence) - 1 and not starts[sequence[end]]:
                     end += 1
-                positions.setdefault((len(row), end - first), []).append((index, first))
+                positions.setdefault((len(sequence), end - first), []).append((index, first))
         return positions

@@ -54,10 +54,10 @@ class QuestionAnswering(FineTuned):
         pieces = pieces_of(self.tokenizer, context)
         question_tokens = self.tokenizer.encode_with_offsets(question)[0]
         windows = list(sizes.windows(question_tokens, pieces.tokens))
-        rows = [torch.tensor(window.tokens) for window in windows]
+        sequences = [torch.tensor(window.tokens) for window in windows]
         candidates = []
-        for row, logits, window in zip(rows, self._logits(head, rows), windows):
-            scores = log_probabilities(logits[None], row[None])[0].double().numpy()
+        for sequence, logits, window in zip(sequences, self._logits(head, sequences), windows):
+            scores = log_probabilities(logits[None], sequence[None])[0].double().numpy()
             candidates.append(best_in_window(scores, window, pieces))
         best = best_of(candidates)
         if has_no_answer(best, self.info.may_be_empty) or best.score == -math.inf:

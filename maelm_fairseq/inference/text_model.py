@@ -72,10 +72,10 @@ class TextModel:
                 and the other a list
         """
         limit = self.model.max_positions() if truncate else None
-        rows = []
+        sequences = []
         for first, second in texts_or_pairs(text, pair):
-            rows.append(self._tokens_of_text(first, second, limit))
-        return rows[0] if isinstance(text, str) else self._pad(rows)
+            sequences.append(self._tokens_of_text(first, second, limit))
+        return sequences[0] if isinstance(text, str) else self._pad(sequences)
 
     def decode(self, tokens):
         """Tokens to text, as far as the vocabulary keeps it.
@@ -96,11 +96,11 @@ class TextModel:
         """The tokens of a text or a pair, int64 (T,), at most `limit` of them."""
         return torch.tensor(tokens_of(self.tokenizer, text, pair, limit))
 
-    def _pad(self, rows):
+    def _pad(self, sequences):
         """A list of B tensors (T_i,) -> (B, T)."""
-        if not rows:
+        if not sequences:
             return torch.empty(0, 0, dtype=torch.int64)
-        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())
+        return pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
 
     def _check_length(self, length, text="the text", advice=SHORTEN_SPLIT_OR_TRUNCATE):
         """Refuses a text with more tokens than the model has positions, and says how to mend it."""
@@ -125,15 +125,15 @@ def checked_tokens(tokens, vocabulary_size, dimensions=(1, 2)):
     return tokens.long()
 
 
-def lengths_of(rows, pad):
+def lengths_of(tokens, pad):
     """Tokens (B, T) -> how many of each row are not padding, (B,).
 
     Padding anywhere but at the end is refused: it would silently shift positions and features.
     """
-    real = rows.ne(pad)
+    real = tokens.ne(pad)
     lengths = real.sum(1)
-    at_the_end = torch.arange(rows.size(1), device=rows.device) < lengths[:, None]
-    if not rows.numel() or not lengths.all() or not real.equal(at_the_end):
+    at_the_end = torch.arange(tokens.size(1), device=tokens.device) < lengths[:, None]
+    if not tokens.numel() or not lengths.all() or not real.equal(at_the_end):
         raise UsageError(
             f"expected tokens in each row and padding (token {pad}) at the end only, "
             "as from encode()"
