@@ -161,11 +161,11 @@ def add_options(parser):
     add("--only-vocabulary", action="store_true", help="stop after writing vocabulary and dict.txt")
 
 
-def documents_of_training(args, manifest, vocabulary):
+def documents_of_training(args, manifest, vocabulary_path):
     """The number of documents in --train, counted once."""
     path = os.path.join(args.dest, "documents.json")
     if not os.path.exists(path):
-        save_json(count_documents(args.train, manifest.train, vocabulary), path)
+        save_json(count_documents(args.train, manifest.train, vocabulary_path), path)
     documents = read_json(path, int, "the number of documents in --train")
     check_documents(documents, args.shards, args.valid_documents)
     return documents
@@ -210,7 +210,7 @@ def make_manifest(args, tokenizer):
     return Manifest(FORMAT, train_files, list(map(file_fingerprint, args.valid)), options)
 
 
-def encode_missing(args, manifest, vocabulary, selected, held_out):
+def encode_missing(args, manifest, vocabulary_path, selected, held_out):
     """Encodes the splits that are not complete in the folders of `selected`, {shard: folder}.
 
     Validation data are in shard 0 alone. `held_out` is as for `encode`.
@@ -223,8 +223,10 @@ def encode_missing(args, manifest, vocabulary, selected, held_out):
         if missing:
             source = "train" if held_out else split
             files = getattr(args, source)
-            identities = getattr(manifest, source)
-            encode(files, identities, missing, split, vocabulary, args.workers, shards, held_out)
+            fingerprints = getattr(manifest, source)
+            encode(
+                files, fingerprints, missing, split, vocabulary_path, args.workers, shards, held_out
+            )
 
 
 def check_texts(args):
@@ -249,19 +251,21 @@ def main():
     claim(args.dest, manifest)
     if tokenizer is None:
         tokenizer = load_or_train_tokenizer(args.dest, args.train, manifest.options)
-    vocabulary = write_vocabulary_files(tokenizer, args.dest)
+    vocabulary_path = write_vocabulary_files(tokenizer, args.dest)
     held_out = None
     if args.valid_documents:
-        held_out = HeldOut(args.valid_documents, documents_of_training(args, manifest, vocabulary))
+        held_out = HeldOut(
+            args.valid_documents, documents_of_training(args, manifest, vocabulary_path)
+        )
     if args.only_vocabulary:
-        log_to_stderr(f"{vocabulary} and dict.txt are ready")
+        log_to_stderr(f"{vocabulary_path} and dict.txt are ready")
         return
     folders = [shard_folder(args.dest, shard, args.shards) for shard in range(args.shards)]
     selected = {i: folder for i, folder in enumerate(folders) if args.shard in (None, i)}
     for folder in selected.values():
         os.makedirs(folder, exist_ok=True)
         write_vocabulary_files(tokenizer, folder)
-    encode_missing(args, manifest, vocabulary, selected, held_out)
+    encode_missing(args, manifest, vocabulary_path, selected, held_out)
     check_prepared_data(args.dest, manifest, selected)
     print(":".join(map(os.path.abspath, folders)))
 

@@ -18,7 +18,7 @@ from maelm_fairseq.evaluation.few_shot import training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.metrics import argmax_or_value
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
 FINE_TUNED = "fine-tuned"
 DRAWS_OF_LABELS = 10
@@ -47,7 +47,7 @@ class FewLabels:
     def __init__(self, checkpoint, data, folder):
         self.checkpoint = checkpoint
         self.task = read_probe_task(str(folder))
-        self.dictionary, tokenizer = read_vocabulary(str(data))
+        self.dictionary, tokenizer = load_dictionary_and_tokenizer(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
         texts = [text for (text,) in self.task.texts]
         self.examples = Examples(texts, self.task.targets, tokenizer, positions)

@@ -31,7 +31,7 @@ from maelm_fairseq.evaluation.minimal_pairs import decide_by_bits
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.evaluation.report import Report, frame_to_markdown
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
 NGRAM_ORDER = 5
 LEAST_OCCURRENCES = 2  # occurrences in the text of a word that counts as known
@@ -211,7 +211,7 @@ def main():
     pairs = read_pairs(args.pairs)
     origin = {"pairs": pairs.digest}
     encoders = read_encoders(args, pairs, origin)
-    _, tokenizer = read_vocabulary(args.data)
+    _, tokenizer = load_dictionary_and_tokenizer(args.data)
     files = [args.text, os.path.join(args.data, "dict.txt"), tokenizer.path]
     digest = " ".join(provenance.checksums(files).values())
     os.makedirs(args.dest, exist_ok=True)

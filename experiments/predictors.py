@@ -14,7 +14,7 @@ from maelm_fairseq.data.cooccurrence import count_neighbours, embeddings
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, make_task
 from maelm_fairseq.task import MAX_COUNTED_TOKENS
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
 SPLITS = ["valid", "test"]
 # Inverse strengths of regularisation: C of a logistic regression, 1 / alpha of a ridge regression.
@@ -44,7 +44,7 @@ def word_vectors(data, width):
 
 def predict_with_word_vectors(labelled, vectors, data):
     """The predictions of a linear model that reads the mean vector of a text's tokens, (n,)."""
-    _, tokenizer = read_vocabulary(str(data))
+    _, tokenizer = load_dictionary_and_tokenizer(str(data))
     encoded = tokenizer.encode_all([texts[0] for texts in labelled.texts])
     means = []
     for tokens in encoded:

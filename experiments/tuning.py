@@ -45,7 +45,7 @@ from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.metrics import argmax_or_value, compute_scores
 from maelm_fairseq.training.memory import keep_freed_memory
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 from measure import NATURAL
 from page_blocks import with_blocks
 
@@ -120,7 +120,7 @@ def write_trials(path, rows):
 
 def measure_bag_of_words(folder):
     """Records the scores of a bag of words, trained and scored on the same parts."""
-    _, tokenizer = read_vocabulary(str(folder / "data"))
+    _, tokenizer = load_dictionary_and_tokenizer(str(folder / "data"))
     rows = []
     for task in NATURAL:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
@@ -137,7 +137,7 @@ def measure_settings(name, folder, seed):
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
     recorded = {(lever, task) for _, _, lever, task, *_ in rows}
     missing = [pair for pair in itertools.product(TUNING_LEVERS, NATURAL) if pair not in recorded]
-    dictionary, tokenizer = read_vocabulary(str(folder / "data"))
+    dictionary, tokenizer = load_dictionary_and_tokenizer(str(folder / "data"))
     checkpoint = str(folder / name / "checkpoint_best.pt")
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
     trials = {}

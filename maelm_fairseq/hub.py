@@ -8,7 +8,7 @@ from .checkpoints.checkpoint_info import info_of_checkpoint
 from .inference.classification import Classification
 from .inference.mask_prediction import MaskPrediction
 from .inference.question_answering import Answer, QuestionAnswering
-from .vocabulary import read_vocabulary
+from .vocabulary import load_dictionary_and_tokenizer
 
 __all__ = ["Answer", "MaeLm", "from_pretrained"]
 
@@ -39,7 +39,7 @@ def from_pretrained(checkpoint, data=None):
             )
     else:
         folder = os.fspath(data)
-    dictionary, tokenizer = read_vocabulary(folder)
+    dictionary, tokenizer = load_dictionary_and_tokenizer(folder)
     checkpoint = read_checkpoint(checkpoint_file)
     model = build_model(checkpoint, dictionary, checkpoint_file)
     return MaeLm(

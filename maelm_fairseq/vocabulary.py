@@ -45,7 +45,7 @@ def load_dictionary(folder):
     return dictionary
 
 
-def read_vocabulary(folder):
+def load_dictionary_and_tokenizer(folder):
     """A data folder -> dictionary, `tokenizer.Tokenizer`.
 
     Raises:
@@ -83,7 +83,7 @@ def checked_dictionary(folder):
     paths = [os.path.join(folder, name) for name in [SENTENCEPIECE, TOKENIZER_JSON]]
     if any(map(os.path.lexists, paths)):
         with contextlib.suppress(ModuleNotFoundError):  # the package tokenizers
-            return read_vocabulary(folder)[0]
+            return load_dictionary_and_tokenizer(folder)[0]
     return load_dictionary(folder)
 
 

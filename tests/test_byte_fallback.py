@@ -11,7 +11,11 @@ from maelm_fairseq.base.tokenizer import MASK
 from maelm_fairseq.finetuning.squad import find_span
 from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
 from maelm_fairseq.finetuning.windows import pieces_of
-from maelm_fairseq.vocabulary import dictionary_word_starts, load_dictionary, read_vocabulary
+from maelm_fairseq.vocabulary import (
+    dictionary_word_starts,
+    load_dictionary,
+    load_dictionary_and_tokenizer,
+)
 from vocabularies import vocabulary
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -36,7 +40,7 @@ TEXTS = [
 def tokenizer(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "data"
     vocabulary(folder, kind=request.param, byte_fallback=True, vocab_size=330)
-    return read_vocabulary(folder)[1]
+    return load_dictionary_and_tokenizer(folder)[1]
 
 
 def names(tokenizer, text):

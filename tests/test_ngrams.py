@@ -18,7 +18,7 @@ from maelm_fairseq.evaluation.model_record import (
     ModelRecord,
 )
 from maelm_fairseq.evaluation.pair_files import read_pairs
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
 VOCABULARY, ORDER = 40, 4
 
@@ -215,7 +215,7 @@ def test_a_text_without_words_is_refused(place):
 
 def test_unigrams_are_frequencies_of_tokens(place):
     folder, arguments = place
-    _, tokenizer = read_vocabulary(arguments[3])
+    _, tokenizer = load_dictionary_and_tokenizer(arguments[3])
     counts = collections.Counter(tokenizer.encode("kan lo kan"))
     tokens, sizes = tokenizer.encode_plain_text(["kan lo", "kan"])
     model = ngrams.Unigrams(tokens, sizes, len(tokenizer.symbols))

@@ -21,7 +21,7 @@ from classifier import (
 )
 from maelm_fairseq.evaluation import baseline_scores, ensemble
 from maelm_fairseq.metrics import argmax_or_value
-from maelm_fairseq.vocabulary import read_vocabulary
+from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 from measure import NATURAL
 from tables import cells
 from tuning import DEFAULT, TUNING_LEVERS
@@ -36,7 +36,7 @@ def trial(pretrained, tmp_path):
         rows.append((text, "with k" if "k" in text else "without"))
     labelled.write_table(tmp_path / "train.tsv", ["sentence", "label"], rows)
     data, _ = pretrained
-    _, tokenizer = read_vocabulary(str(data))
+    _, tokenizer = load_dictionary_and_tokenizer(str(data))
     return tuning.Trial(str(tmp_path), tokenizer, positions=32)
 
 
@@ -44,7 +44,7 @@ def trial(pretrained, tmp_path):
 def classifier(pretrained):
     """A function that makes a classifier of two classes with the settings that it is given."""
     data, checkpoint = pretrained
-    dictionary, _ = read_vocabulary(str(data))
+    dictionary, _ = load_dictionary_and_tokenizer(str(data))
 
     def make(**settings):
         return Classifier(str(checkpoint), dictionary, 2, replace(Settings(), **settings))

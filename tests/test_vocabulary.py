@@ -14,7 +14,7 @@ from maelm_fairseq.vocabulary import (
     dictionary_word_starts,
     fingerprint,
     load_dictionary,
-    read_vocabulary,
+    load_dictionary_and_tokenizer,
 )
 from vocabularies import dictionary, vocabulary
 
@@ -59,7 +59,7 @@ def test_tokens_are_those_of_data_preparation(tmp_path, options):
     folder = tmp_path / "data"
     lines = text_of(documents(60, 1)).replace("s", "z").splitlines()  # so that "<s>" is unknown
     vocabulary(folder, lines=lines, vocab_size=370 if options else 90, **options)
-    _, tokenizer = read_vocabulary(folder)
+    _, tokenizer = load_dictionary_and_tokenizer(folder)
     lines = odd_lines(random.Random(1))
     # Without lines that have no tokens, as blank ones.
     lines = [line for line in lines if MASK not in line and tokenizer.processor.encode(line)]

@@ -18,7 +18,7 @@ from ..base.tokenizer import join_and_cut
 from ..checkpoints.building import default_device, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
-from ..vocabulary import read_vocabulary
+from ..vocabulary import load_dictionary_and_tokenizer
 
 
 def compute_features(model, texts):
@@ -72,7 +72,7 @@ class Encoder:
     def __init__(self, checkpoint, data):
         self.checkpoint = checkpoint
         self.data = data
-        dictionary, tokenizer = read_vocabulary(data)
+        dictionary, tokenizer = load_dictionary_and_tokenizer(data)
         paths = [checkpoint, os.path.join(data, "dict.txt"), tokenizer.path]
         self.files = provenance.checksums(paths)
         self.digest = " ".join(self.files.values())

@@ -24,7 +24,7 @@ from ..checkpoints.building import read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
-from ..vocabulary import read_vocabulary
+from ..vocabulary import load_dictionary_and_tokenizer
 from .encoder_options import copy_encoder_options
 from .finetuning_dataset import IGNORE_INDEX
 from .jackknife import JACKKNIFE_GROUPS
@@ -63,7 +63,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
 
     def __init__(self, cfg):
-        dictionary, self.tokenizer = read_vocabulary(cfg.data)
+        dictionary, self.tokenizer = load_dictionary_and_tokenizer(cfg.data)
         super().__init__(cfg, dictionary)
         self.max_tokens = None  # see `set_max_tokens`
         self._contents = {}  # {split: what its file says}, until there is a dataset of it

@@ -37,7 +37,7 @@ from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head
 from ..hub import MaeLm
 from ..label_scale import UNSCALED, fold_label_scale_into_head
-from ..vocabulary import read_vocabulary
+from ..vocabulary import load_dictionary_and_tokenizer
 from . import weights
 from .card import model_card
 from .config_json import MODELING_FILE, make_config, sentence_transformers_files
@@ -96,7 +96,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     checkpoint = find_checkpoint(checkpoint)
     state = read_checkpoint(checkpoint)
     info = info_of_checkpoint(state, checkpoint)
-    dictionary, tokenizer = read_vocabulary(data)
+    dictionary, tokenizer = load_dictionary_and_tokenizer(data)
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())

@@ -30,7 +30,7 @@ from ..base.running import run_main
 from ..checkpoints.writing import save_state
 from ..config import MaeLmConfig, check_model_options
 from ..model import MaeLmModel
-from ..vocabulary import FINGERPRINT, fingerprint, read_vocabulary
+from ..vocabulary import FINGERPRINT, fingerprint, load_dictionary_and_tokenizer
 from .roberta_source import read_source
 
 
@@ -127,7 +127,7 @@ def match_vocabulary(source, data):
         FileNotFoundError: a file is missing
         UsageError: vocabulary, dict.txt or the number of embeddings differ
     """
-    dictionary, tokenizer = read_vocabulary(data)
+    dictionary, tokenizer = load_dictionary_and_tokenizer(data)
     advice = "prepare the data with data-prep/prepare.sh --vocabulary and that of the checkpoint"
     original = source.tokenizer
     words = tokenizer.words_added_to(original)

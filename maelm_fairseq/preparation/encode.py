@@ -168,22 +168,22 @@ class ChunkQueue:
             shard.write(*result.result())
 
 
-def count_documents(paths, identities, vocabulary_path):
+def count_documents(paths, fingerprints, vocabulary_path):
     """The number of documents in files; arguments and errors as for `encode`."""
     with progress_bar("count documents", sum(map(os.path.getsize, paths))) as bar:
         reader = DocumentReader(paths, read_tokenizer(vocabulary_path), bar.update)
         for _ in reader:
             pass
-    check_input(paths, identities, reader.counts)
+    check_input(paths, fingerprints, reader.counts)
     return reader.counts.documents
 
 
-def encode(paths, identities, folders, split, vocabulary_path, workers, shards=1, held_out=None):
+def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards=1, held_out=None):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
         paths: files of raw text; the end of a file ends a document
-        identities: of the files; if they have changed in the end, nothing is written
+        fingerprints: of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write SPLIT.bin, SPLIT.idx and
             SPLIT.json}
         split: whose documents are encoded
@@ -202,7 +202,7 @@ def encode(paths, identities, folders, split, vocabulary_path, workers, shards=1
         digest = sha256(vocabulary_path)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
-            part = part_fingerprint(split, number, shards, identities)
+            part = part_fingerprint(split, number, shards, fingerprints)
             checksums = {"vocabulary": digest, "part": part}
             record = SplitRecord(reader.counts, 0, 0, 0, [], checksums)
             out[number] = open_shard(stack, folder, split, record)
@@ -231,7 +231,7 @@ def encode(paths, identities, folders, split, vocabulary_path, workers, shards=1
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        check_input(paths, identities, reader.counts, shards)
+        check_input(paths, fingerprints, reader.counts, shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
@@ -247,9 +247,9 @@ def open_shard(stack, folder, split, record):
     return Shard(tokens_file, sizes_file, record)
 
 
-def check_input(paths, identities, counts, shards=1):
+def check_input(paths, fingerprints, counts, shards=1):
     """Refuses files that changed while they were read, and too few documents."""
-    for path, before in zip(paths, identities):
+    for path, before in zip(paths, fingerprints):
         if file_fingerprint(path) != before:
             advice = "run again when it is complete, with another --dest if this one is refused"
             raise UsageError(f"file {path} changed while it was being read; {advice}")

@@ -101,9 +101,9 @@ class SplitRecord:
     most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
-def part_fingerprint(split, shard, shards, identities):
+def part_fingerprint(split, shard, shards, fingerprints):
     """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
-    text = json.dumps([split, shard, shards, identities])
+    text = json.dumps([split, shard, shards, fingerprints])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

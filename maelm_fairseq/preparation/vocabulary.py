@@ -86,11 +86,14 @@ def write_vocabulary_files(tokenizer, folder):
 
     Returns: the path of the vocabulary
     """
-    vocabulary = os.path.join(folder, tokenizer.file_name)
-    dictionary = os.path.join(folder, "dict.txt")
-    files = {vocabulary: tokenizer.file_bytes(), dictionary: tokenizer.dict_text().encode()}
+    vocabulary_path = os.path.join(folder, tokenizer.file_name)
+    dictionary_path = os.path.join(folder, "dict.txt")
+    files = {
+        vocabulary_path: tokenizer.file_bytes(),
+        dictionary_path: tokenizer.dict_text().encode(),
+    }
     for path, contents in files.items():
         if not os.path.exists(path):
             with atomic_write(path, "wb") as stream:
                 stream.write(contents)
-    return vocabulary
+    return vocabulary_path
