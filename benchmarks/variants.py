@@ -5,7 +5,7 @@ from itertools import product
 
 import peers
 from common import size_options
-from maelm_fairseq.base.errors import install
+from maelm_fairseq.base.errors import install_command
 from maelm_fairseq.precision import is_fast_in_bfloat16
 
 STOCK = "--task masked_lm --criterion masked_lm --arch roberta_base --optimizer adam".split()
@@ -61,7 +61,7 @@ def why_skipped(variant, args):
     if BFLOAT16 in variant and not is_fast_in_bfloat16(args.device):
         return "bfloat16 is slow here"
     if is_of_transformers(variant) and not find_spec("transformers"):
-        return f"{install('benchmarks')} for it"
+        return f"{install_command('benchmarks')} for it"
     if peers.FLASH in variant and (args.device != "cuda" or not find_spec("flash_attn")):
         return "it needs a GPU and the package flash_attn"
     is_counted = not (variant.startswith(STOCK_NAME) or BFLOAT16 in variant or UNCUT in variant)

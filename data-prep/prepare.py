@@ -135,7 +135,7 @@ def add_options(parser):
     add(
         "--add-tokens",
         metavar="FILE",
-        help="words, one a line, that become tokens of a tokenizer.json",
+        help="words, one per line, that become tokens of a tokenizer.json",
     )
     cpus = len(os.sched_getaffinity(0))  # that this process may use
     add(
@@ -230,7 +230,10 @@ def encode_missing(args, manifest, vocabulary_path, selected, held_out):
 
 
 def check_texts(args):
-    """Refuses too few documents before hours of work, which show which lines become nothing."""
+    """Refuses too few documents before the hours of encoding.
+
+    Only encoding shows which lines are normalised to nothing: the documents may be even fewer.
+    """
     needed = needed_documents(args.shards, args.valid_documents)
     check_documents(count_documents_up_to(args.train, needed), args.shards, args.valid_documents)
     # All of it is read, since a line that is not text would be found only after --train.

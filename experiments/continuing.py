@@ -4,7 +4,7 @@
 python continuing.py vocabulary TEXT tokenizer.json
     trains a byte-level BPE, as of roberta-base
 python continuing.py measure NAME --run RUN
-    writes RUN/NAME/measured.csv, a row a measurement
+    writes RUN/NAME/measured.csv, one row per measurement
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.base.tokenizer import EOS, MASK, SPECIAL
+from maelm_fairseq.base.tokenizer import EOS, MASK, SPECIAL_SYMBOLS
 from maelm_fairseq.evaluation.held_out_text import bits_per_token, matched_halves
 from maelm_fairseq.evaluation.minimal_pairs import decide_pairs
 from maelm_fairseq.evaluation.pair_files import Pairs
@@ -32,7 +32,9 @@ BASE = "base"  # the RoBERTa, not continued
 
 def train_vocabulary(text, dest):
     tokenizer = tokenizers.ByteLevelBPETokenizer()
-    tokenizer.train([str(text)], vocab_size=SIZE, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.train(
+        [str(text)], vocab_size=SIZE, special_tokens=SPECIAL_SYMBOLS, show_progress=False
+    )
     tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
     tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
         ("</s>", EOS), ("<s>", 0), add_prefix_space=False

@@ -11,7 +11,7 @@ import torch
 
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_margins
+from maelm_fairseq.evaluation.bag_of_words import NgramCounts, train_and_predict_margins
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.evaluation.few_shot import training_examples
@@ -65,7 +65,9 @@ class FewLabels:
             self.fine_tuned(train_indices, test_indices, settings, repeat) for settings in SETTINGS
         ]
         encoder = average_votes(one, other)
-        bag_of_words = predict_margins(self.counts, task.targets, train_indices, test_indices)
+        bag_of_words = train_and_predict_margins(
+            self.counts, task.targets, train_indices, test_indices
+        )
         votes = {
             FINE_TUNED: encoder,
             BAG_OF_WORDS: bag_of_words,

@@ -32,8 +32,8 @@ from arms import (
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.checkpoints.building import build_model, read_checkpoint, updates_of
-from maelm_fairseq.checkpoints.reading import read_file
+from maelm_fairseq.checkpoints.building import build_model, num_updates_of, read_checkpoint
+from maelm_fairseq.checkpoints.reading import read_torch_file
 from maelm_fairseq.checkpoints.writing import save_state
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.model_record import CHOSEN_LAYER, LAST_LAYER, ModelRecord
@@ -46,7 +46,7 @@ from measurements import HELD_OUT_TEXT, Measurement, write_record
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 WORD_ORDER_TASKS = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
-NATURAL = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
+NATURAL_TASKS = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
 PROBED_TASKS = [*PRIMARY_TASKS, "agreement"]
 RANK_TOKENS = 100_000
 FINE_TUNING_EPOCHS = 3
@@ -179,7 +179,7 @@ def measurements_of_bag_of_words(run_folder):
 
     The examples are those that encoders are scored on.
     """
-    for task in NATURAL:
+    for task in NATURAL_TASKS:
         labelled = bag_of_words.LabelledExamples(run_folder / "labelled" / task)
         outputs = bag_of_words.baseline_predictions(labelled)
         for score in bag_of_words.score_files(labelled, outputs):
@@ -256,11 +256,11 @@ def measurements_of_arm(name, run_folder, dest):
     arm, _, variant = arm_and_seed(name)
     folder = run_folder / name.removesuffix("-rates")
     model = folder / "model.pt"
-    updates = updates_of(read_checkpoint(str(model)))
+    updates = num_updates_of(read_checkpoint(str(model)))
     if variant == "rates":
         for rate in FINE_TUNING_RATES:
             dest = folder / f"tuned-{rate}"
-            for measured in scores_of_fine_tuning(model, dest, run_folder, NATURAL, rate):
+            for measured in scores_of_fine_tuning(model, dest, run_folder, NATURAL_TASKS, rate):
                 yield measured._replace(updates=updates, feature=f"{FINE_TUNED}, {rate}")
         return
     if not variant:
@@ -269,10 +269,10 @@ def measurements_of_arm(name, run_folder, dest):
         return
     tracked = keeps_trajectory(name)
     final_measurements = []
-    tasks = NATURAL
+    tasks = NATURAL_TASKS
     if tracked:
         final_measurements += ranks_while_tuning(folder, run_folder)
-        tasks = [task for task in NATURAL if task != "trec"]  # which it has fine-tuned on
+        tasks = [task for task in NATURAL_TASKS if task != "trec"]  # which it has fine-tuned on
     final_measurements += scores_of_fine_tuning(model, folder / "tuned", run_folder, tasks)
     final_measurements += scores_of_probes(name, folder, run_folder)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
@@ -307,7 +307,7 @@ def reinitialize_layers(source, dest):
 
     An encoder must score higher than this.
     """
-    state = read_file(source)
+    state = read_torch_file(source)
     model = build_model(state, load_dictionary(state["cfg"]["task"]["data"]), source)
     torch.manual_seed(state["cfg"]["common"]["seed"])
     for module in model.encoder.layers.modules():

@@ -8,10 +8,10 @@ from scipy import stats
 from arms import FINE_TUNING_RATE, FINE_TUNING_RATES, PILOT_SEEDS, PILOTS
 from maelm_fairseq.evaluation.few_shot import SHOTS
 from maelm_fairseq.evaluation.report import frame_to_markdown
-from measure import NATURAL, WORD_ORDER_TASKS
+from measure import NATURAL_TASKS, WORD_ORDER_TASKS
 from page_arms import ARM_TITLES
 from page_scores import FEATURE_OF_COLUMN, score_table
-from page_tests import WITHOUT
+from page_tests import TASKS_WITHOUT
 from results import PRIMARY_SCORE
 
 SIX_TASKS = "fine-tuned, all six tasks"
@@ -36,7 +36,7 @@ def tuning_rates(results):
     for arm in PILOTS:
         cells = {}
         for rate in sorted(features, key=float):
-            scores = results.pilots.values(arm, NATURAL, features[rate], "last")
+            scores = results.pilots.values(arm, NATURAL_TASKS, features[rate], "last")
             cells[rate] = scores.get(PILOT_SEEDS[0])
         rows[ARM_TITLES[arm]] = cells
     frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
@@ -56,9 +56,9 @@ def masked(results):
 def instrument(results):
     """How well each candidate tells trained layers from newly initialised ones."""
     rows = []
-    tasks_of = {SIX_TASKS: NATURAL, WORD_ORDER: WORD_ORDER_TASKS}
+    tasks_of = {SIX_TASKS: NATURAL_TASKS, WORD_ORDER: WORD_ORDER_TASKS}
     for title, (feature, layer) in instruments().items():
-        tasks = tasks_of.get(title, WITHOUT["trec_fine"])  # whose classes are too small
+        tasks = tasks_of.get(title, TASKS_WITHOUT["trec_fine"])  # whose classes are too small
         scores = trained_and_new(results, tasks, feature, layer)
         gains = scores.trained - scores.new
         if len(gains) > 1:

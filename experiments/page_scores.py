@@ -7,7 +7,7 @@ from scipy import stats
 from arms import ARMS
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import frame_to_markdown
-from measure import NATURAL, WORD_ORDER_TASKS
+from measure import NATURAL_TASKS, WORD_ORDER_TASKS
 from page_arms import ABLATIONS, ARM_TITLES, MAIN, OLD
 from results import PRIMARY_SCORE
 
@@ -39,7 +39,7 @@ def score_table(results, arms):
         return NOT_RUN
     is_fine_tuned = any(isinstance(row["fine-tuned"], str) for row in rows)  # else it is nan
     if is_fine_tuned and len(results.bag_of_words):
-        mean = f"{results.bag_of_words[NATURAL].mean():.2f}"
+        mean = f"{results.bag_of_words[NATURAL_TASKS].mean():.2f}"
         rows.append({"arm": BAG_OF_WORDS, "seeds": "", "fine-tuned": mean})
     return frame_to_markdown(pd.DataFrame(rows).set_index("arm").dropna(axis=1, how="all"))
 
@@ -51,7 +51,7 @@ def score_row(results, arm):
     row = {"seeds": rows_of_arm.seed.nunique(), "arm": ARM_TITLES[arm]}
     row["bits"] = loss.mean() if len(loss) else np.nan
     for title, (feature, layer) in FEATURE_OF_COLUMN.items():
-        row[title] = mean_and_error(results.values(arm, NATURAL, feature, layer))
+        row[title] = mean_and_error(results.values(arm, NATURAL_TASKS, feature, layer))
     for title, tasks in {"word order": WORD_ORDER_TASKS, "agreement": ["agreement"]}.items():
         row[title] = mean_and_error(results.values(arm, tasks, "mean", "chosen"))
     row["rank gap"] = f"{results.mask_rank_gap(arm).iloc[:, -1].mean():+.1f}"
@@ -62,7 +62,7 @@ def by_task(results):
     """Fine-tuned scores of each task, means over seeds."""
     means_by_task = task_means(results)
     if len(results.bag_of_words):
-        means_by_task.loc[BAG_OF_WORDS] = results.bag_of_words[NATURAL]
+        means_by_task.loc[BAG_OF_WORDS] = results.bag_of_words[NATURAL_TASKS]
     return frame_to_markdown(means_by_task)
 
 
@@ -74,7 +74,9 @@ def baseline(results):
     scores_of_arms = f"the fine-tuned arms of the main experiment {worst:.1f} to {best:.1f}"
     if not len(results.bag_of_words):
         return f"Mean of the natural tasks: {scores_of_arms}. {NO_BAG}"
-    bag = pd.Series({"mean": results.bag_of_words[NATURAL].mean(), **results.bag_of_words[NATURAL]})
+    bag = pd.Series(
+        {"mean": results.bag_of_words[NATURAL_TASKS].mean(), **results.bag_of_words[NATURAL_TASKS]}
+    )
     lower = int((arms["mean"] < bag["mean"]).sum())
     text = f"Mean of the natural tasks: the bag of words scores {bag['mean']:.1f}; "
     text += f"{scores_of_arms}. {lower} of {len(arms)} arms score lower than the bag of words."
@@ -86,14 +88,16 @@ def task_means(results):
     """Fine-tuned scores, means over seeds: a DataFrame of arms by tasks."""
     rows = {}
     for arm in MAIN:
-        scores = {task: results.values(arm, [task], *PRIMARY_SCORE) for task in NATURAL}
+        scores = {task: results.values(arm, [task], *PRIMARY_SCORE) for task in NATURAL_TASKS}
         rows[ARM_TITLES[arm]] = {task: values.mean() for task, values in scores.items()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm").dropna()
 
 
 def arm_means(results):
     """Fine-tuned scores, means over the natural tasks and over seeds: a Series by arms."""
-    means = {ARM_TITLES[arm]: results.values(arm, NATURAL, *PRIMARY_SCORE).mean() for arm in MAIN}
+    means = {
+        ARM_TITLES[arm]: results.values(arm, NATURAL_TASKS, *PRIMARY_SCORE).mean() for arm in MAIN
+    }
     return pd.Series(means).dropna()
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from maelm_fairseq.evaluation.report import frame_to_markdown
-from measure import NATURAL, WORD_ORDER_TASKS
+from measure import NATURAL_TASKS, WORD_ORDER_TASKS
 from page_arms import ARM_TITLES
 from results import PRIMARY_SCORE
 
@@ -17,42 +17,46 @@ EQUIVALENT = f"equivalent within {EQUIVALENCE_MARGIN:g} point (90% interval)"
 MIN_SEEDS = 4  # seeds that a test needs; fewer are described
 # {what is tested: (tasks, (feature, layer), pairs of arms)}. The first test is the primary one, the
 # others are corrected (Holm).
-TESTED = {
-    "fine-tuned": (NATURAL, PRIMARY_SCORE, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
-    "last layer": (NATURAL, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
-    "last but one": (NATURAL, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
+PLANNED_TESTS = {
+    "fine-tuned": (NATURAL_TASKS, PRIMARY_SCORE, [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D")]),
+    "last layer": (NATURAL_TASKS, ("mean", "last"), [("A", "B"), ("A", "D"), ("E", "D")]),
+    "last but one": (NATURAL_TASKS, ("mean", "11"), [("A", "B"), ("A", "D"), ("E", "D")]),
     "word order": (WORD_ORDER_TASKS, ("mean", "chosen"), [("A", "B"), ("E", "D")]),
 }
 # Equivalence is tested for these pairs, and for these instruments, which tell trained layers from
 # new ones.
 EQUIVALENCE = [("A", "B"), ("E", "D")]
-SENSITIVE = ["fine-tuned", "word order"]
+SENSITIVE_INSTRUMENTS = ["fine-tuned", "word order"]
 TREC = ["trec", "trec_fine"]  # two tasks with the same questions
-WITHOUT = {
-    "trec_fine": [task for task in NATURAL if task != "trec_fine"],
-    "rotten_tomatoes": [task for task in NATURAL if task != "rotten_tomatoes"],
-    "trec and trec_fine": [task for task in NATURAL if task not in TREC],
+TASKS_WITHOUT = {
+    "trec_fine": [task for task in NATURAL_TASKS if task != "trec_fine"],
+    "rotten_tomatoes": [task for task in NATURAL_TASKS if task != "rotten_tomatoes"],
+    "trec and trec_fine": [task for task in NATURAL_TASKS if task not in TREC],
 }
 WITHOUT_TREC = "fine-tuned, without trec and trec_fine"
-DESCRIBED = {  # not planned, and not tested
-    "fine-tuned": (NATURAL, PRIMARY_SCORE, [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")]),
+UNPLANNED_COMPARISONS = {  # not planned, and not tested
+    "fine-tuned": (
+        NATURAL_TASKS,
+        PRIMARY_SCORE,
+        [("B", "D"), ("A", "D2"), ("D2", "D"), ("A2", "A")],
+    ),
     "fine-tuned, without trec_fine": (
-        WITHOUT["trec_fine"],
+        TASKS_WITHOUT["trec_fine"],
         PRIMARY_SCORE,
         [("A", "B"), ("A", "D"), ("A2", "D")],
     ),
     WITHOUT_TREC: (
-        WITHOUT["trec and trec_fine"],
+        TASKS_WITHOUT["trec and trec_fine"],
         PRIMARY_SCORE,
         [("A", "B"), ("A", "D"), ("A2", "D"), ("E", "D"), ("A", "D2")],
     ),
     "fine-tuned, without rotten_tomatoes": (
-        WITHOUT["rotten_tomatoes"],
+        TASKS_WITHOUT["rotten_tomatoes"],
         PRIMARY_SCORE,
         [("A", "D2"), ("D2", "D")],
     ),
-    "last layer": (NATURAL, ("mean", "last"), [("A2", "A")]),
-    "`<s>`, last layer": (NATURAL, ("first", "last"), [("A2", "A")]),
+    "last layer": (NATURAL_TASKS, ("mean", "last"), [("A2", "A")]),
+    "`<s>`, last layer": (NATURAL_TASKS, ("first", "last"), [("A2", "A")]),
     "word order": (WORD_ORDER_TASKS, ("mean", "chosen"), [("A", "D")]),
 }
 
@@ -69,10 +73,10 @@ def tests(results):
 
 def without_trec(results):
     """Differences of fine-tuned scores with and without the questions that two tasks share."""
-    tasks_by_title = {"all six tasks": NATURAL}
+    tasks_by_title = {"all six tasks": NATURAL_TASKS}
     for left_out in ["trec_fine", "trec and trec_fine"]:
-        tasks_by_title[f"without {left_out}"] = WITHOUT[left_out]
-    _, _, pairs = TESTED["fine-tuned"]
+        tasks_by_title[f"without {left_out}"] = TASKS_WITHOUT[left_out]
+    _, _, pairs = PLANNED_TESTS["fine-tuned"]
     columns = {}
     for title, tasks in tasks_by_title.items():
         rows = paired_differences(results, [*pairs, ("A", "D2")], tasks, *PRIMARY_SCORE)
@@ -89,13 +93,13 @@ def compute_tests(results):
     # Imported here, because it changes the filters of warnings.
     from statsmodels.stats.multitest import multipletests
 
-    planned = differences_of(results, TESTED)
+    planned = differences_of(results, PLANNED_TESTS)
     others = planned.p.iloc[1:].fillna(1)  # the correction also counts tests that are not run
     corrected = [planned.p.iloc[0], *multipletests(others, method="holm")[1]]
     planned.insert(5, "p, Holm", planned.p.where(planned.p.isna(), corrected))
-    described = differences_of(results, DESCRIBED).assign(p=np.nan)
+    described = differences_of(results, UNPLANNED_COMPARISONS).assign(p=np.nan)
     frame = pd.concat([planned, described]).reset_index()
-    frame[EQUIVALENT] = frame[EQUIVALENT].where(frame.on.isin(SENSITIVE), "")
+    frame[EQUIVALENT] = frame[EQUIVALENT].where(frame.on.isin(SENSITIVE_INSTRUMENTS), "")
     p = frame["p, Holm"]
     conditions = [frame.seeds == 0, p.isna(), p >= 0.05, frame.points > 0]
     words = ["not run", "described", "not shown", "shown"]
@@ -154,7 +158,7 @@ def draw_differences(natural, order):
     heights = [max(1, len(natural)), max(1, len(order))]
     size = 9, 2 + 0.32 * sum(heights)
     figure, axes = plt.subplots(2, figsize=size, height_ratios=heights, layout="constrained")
-    count = int(natural.on.isin(SENSITIVE).sum())  # they come first
+    count = int(natural.on.isin(SENSITIVE_INSTRUMENTS).sum())  # they come first
     low, high = -EQUIVALENCE_MARGIN, EQUIVALENCE_MARGIN
     axes[0].fill_betweenx([-0.6, count - 0.5], low, high, color="0.92")
     for axis, frame in zip(axes, [natural, order]):

@@ -39,7 +39,7 @@ from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
-    NATURAL,
+    NATURAL_TASKS,
     RECIPES,
     downcast,
     losses,
@@ -51,19 +51,19 @@ from predictors import predict_with_encoder, predict_with_word_vectors, word_vec
 
 SMALL_RECORDS = Path(__file__).with_name("records") / "small"
 BASELINES_RECORD = "baselines"
-DEMO = (
+DEMO_OPTIONS = (
     "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
     "--max-update 1500 --total-num-update 1500"
 )
-RANDOM = "--no-cooccurrence-embeddings"
-SHORT = "--max-update 3000 --total-num-update 3000"
+RANDOM_OPTIONS = "--no-cooccurrence-embeddings"
+SHORT_OPTIONS = "--max-update 3000 --total-num-update 3000"
 UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
-    "short": SHORT,
-    "short_random": f"{SHORT} {RANDOM}",
-    "demo": DEMO,
-    "demo_random": f"{DEMO} {RANDOM}",
+    "short": SHORT_OPTIONS,
+    "short_random": f"{SHORT_OPTIONS} {RANDOM_OPTIONS}",
+    "demo": DEMO_OPTIONS,
+    "demo_random": f"{DEMO_OPTIONS} {RANDOM_OPTIONS}",
 }
 # Other objectives of pretraining: the planned comparison of RESULTS.md.
 OWN_DECODER = (
@@ -84,8 +84,8 @@ TRAINING_LEVERS = {
         "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
         "--max-update 1700 --total-num-update 1700"
     ),
-    "masks15": f"{SHORT} --mask-prob 0.15",
-    "rate": f"{SHORT} --lr 2e-3 --clip-norm 2",
+    "masks15": f"{SHORT_OPTIONS} --mask-prob 0.15",
+    "rate": f"{SHORT_OPTIONS} --lr 2e-3 --clip-norm 2",
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
 }
 OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
@@ -118,7 +118,7 @@ WORD_VECTORS = "word vectors"
 WITH_BAG_OF_WORDS = "together"
 ENCODER_ALONE = "encoder"
 TARGETS = "targets"
-OF_DEV = "of dev"
+IS_DEV_KEY = "of dev"
 OVERLAPPING = "overlapping"  # whether the pretraining text has 8 neighbouring words of an example
 
 
@@ -178,7 +178,7 @@ def task_predictions(name, folder):
     Returns: {TASK/PREDICTOR: (n,)}
     """
     arrays = {}
-    for task in NATURAL:
+    for task in NATURAL_TASKS:
         labelled_folder = folder / "labelled" / task
         labelled = LabelledExamples(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
@@ -219,7 +219,7 @@ def has_few_labels(name):
 def measure_variant(name, folder, pairs):
     """Writes NAME.csv, with the columns of other records, and NAME.npz, predictions and decisions.
 
-    The decisions are there before the hour of fine-tuning, of which the predictions come.
+    The decisions are saved before fine-tuning, which takes an hour and makes the predictions.
     """
     variant, seed = variant_and_seed(name)
     measurements = []
@@ -288,7 +288,7 @@ def measure_baselines(folder, pairs):
     """
     arrays = {}
     vectors = word_vectors(folder / "data", encoder_width(folder))
-    for task in NATURAL:
+    for task in NATURAL_TASKS:
         for name, values in task_baselines(task, folder, vectors).items():
             arrays[f"{task}/{name}"] = downcast(values, np.float32)
     if pairs:
@@ -303,7 +303,7 @@ def task_baselines(task, folder, vectors):
     arrays = {predictor: argmax_or_value(outputs) for predictor, outputs in baselines.items()}
     arrays[WORD_VECTORS] = predict_with_word_vectors(labelled, vectors, folder / "data")
     arrays[TARGETS] = labelled.targets[labelled.scored_indices]
-    arrays[OF_DEV] = is_of_dev(labelled)
+    arrays[IS_DEV_KEY] = is_of_dev(labelled)
     texts = [" ".join(labelled.texts[index]) for index in labelled.scored_indices]
     arrays[OVERLAPPING] = overlapping(texts, str(folder / "text" / "train.txt"))
     return arrays

@@ -20,7 +20,7 @@ from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, means_by_
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.evaluation.report import frame_to_markdown
-from measure import NATURAL
+from measure import NATURAL_TASKS
 from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
 from small import (
@@ -29,9 +29,9 @@ from small import (
     FEW_LABELS,
     FEW_SHOT_TASKS,
     FINE_TUNED_VARIANTS,
+    IS_DEV_KEY,
     KNOWN,
     OBJECTIVES,
-    OF_DEV,
     OVERLAPPING,
     SEEDS,
     SMALL_RECORDS,
@@ -96,7 +96,7 @@ class Page:
         self.add_predictions(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
         for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
             rows[predictor] = {}
-            for task in NATURAL:
+            for task in NATURAL_TASKS:
                 predictions = self.baselines.get(f"{task}/{predictor}")
                 if predictions is not None:
                     rows[predictor][task] = predictions[None]
@@ -104,7 +104,7 @@ class Page:
 
     def add_predictions(self, rows, title, variant, predictor):
         """Adds a row of `predictors` if it has predictions for every task."""
-        predictions = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL}
+        predictions = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL_TASKS}
         if all(predictions.values()):
             rows[title] = {
                 task: np.stack(predictions_of_seeds)
@@ -123,7 +123,7 @@ class Page:
                 targets = self.baselines[f"{task}/{TARGETS}"]
                 part = chosen(task)
                 cells[task] = mean_score(values[:, part], targets[part])
-            mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL) else np.nan
+            mean = np.mean(list(cells.values())) if len(cells) == len(NATURAL_TASKS) else np.nan
             seeds = len(next(iter(predictions.values())))
             rows[title] = {"seeds": str(seeds), **cells, "mean": mean}
         for title in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
@@ -134,10 +134,10 @@ class Page:
         return self.scores()
 
     def dev(self):
-        return self.scores(lambda task: self.baselines[f"{task}/{OF_DEV}"] == 1)
+        return self.scores(lambda task: self.baselines[f"{task}/{IS_DEV_KEY}"] == 1)
 
     def test(self):
-        return self.scores(lambda task: self.baselines[f"{task}/{OF_DEV}"] == 0)
+        return self.scores(lambda task: self.baselines[f"{task}/{IS_DEV_KEY}"] == 0)
 
     def differences(self):
         """Each predictor minus the bag of words: points by tasks."""
@@ -167,14 +167,14 @@ class Page:
 
         Returns: {task: points, "mean", "from" and "to"}, or nothing if a task is missing
         """
-        if not {*NATURAL} <= {*first} & {*second}:
+        if not {*NATURAL_TASKS} <= {*first} & {*second}:
             return {}
         rng = np.random.default_rng(1)
-        count = len(first[NATURAL[0]])
+        count = len(first[NATURAL_TASKS[0]])
         seeds = rng.integers(count, size=(BOOTSTRAP_DRAWS, count))
         points = {}
-        drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL)))
-        for column, task in enumerate(NATURAL):
+        drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL_TASKS)))
+        for column, task in enumerate(NATURAL_TASKS):
             targets = self.baselines[f"{task}/{TARGETS}"]
             points[task] = mean_score(first[task], targets) - mean_score(second[task], targets)
             for draw in range(BOOTSTRAP_DRAWS):
@@ -197,10 +197,12 @@ class Page:
 
         def difference(first, second):
             both = [predictors[VARIANT_TITLES[variant]] for variant in (first, second)]
-            count = min(len(predictions[NATURAL[0]]) for predictions in both)
+            count = min(len(predictions[NATURAL_TASKS[0]]) for predictions in both)
             common_predictions = []
             for predictions in both:
-                common_predictions.append({task: predictions[task][:count] for task in NATURAL})
+                common_predictions.append(
+                    {task: predictions[task][:count] for task in NATURAL_TASKS}
+                )
             return {"seeds": str(count), **self.difference(*common_predictions)}
 
         return self.compared(difference)
@@ -249,7 +251,7 @@ class Page:
         """How many dev and test examples have 8 neighbouring words of the pretraining text."""
         examples = {}
         overlapping = {}
-        for task in NATURAL:
+        for task in NATURAL_TASKS:
             is_overlapping = self.baselines[f"{task}/{OVERLAPPING}"]
             examples[task] = len(is_overlapping)
             overlapping[task] = int(is_overlapping.sum())

@@ -38,7 +38,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import NgramCounts, predict_with_bag
+from maelm_fairseq.evaluation.bag_of_words import NgramCounts, train_and_predict
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from maelm_fairseq.finetuning.labelled_files import find_file
@@ -46,7 +46,7 @@ from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentenc
 from maelm_fairseq.metrics import argmax_or_value, compute_scores
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
-from measure import NATURAL
+from measure import NATURAL_TASKS
 from page_blocks import with_blocks
 
 TUNING_PAGE = Path(__file__).with_name("TUNING.md")
@@ -122,10 +122,10 @@ def measure_bag_of_words(folder):
     """Records the scores of a bag of words, trained and scored on the same parts."""
     _, tokenizer = load_dictionary_and_tokenizer(str(folder / "data"))
     rows = []
-    for task in NATURAL:
+    for task in NATURAL_TASKS:
         trial = Trial(str(folder / "labelled" / task), tokenizer, positions=1)
         counts = NgramCounts([(text,) for text in trial.texts])
-        predictions = predict_with_bag(counts, trial.examples.targets, trial.train, trial.scored)
+        predictions = train_and_predict(counts, trial.examples.targets, trial.train, trial.scored)
         value = round(score_of_part(predictions, trial), 4)
         rows.append([BAG_OF_WORDS, "", DEFAULT, task, trial.metric, value])
     write_trials(TUNING_RECORDS / "bag_of_words.csv", rows)
@@ -136,7 +136,9 @@ def measure_settings(name, folder, seed):
     path = TUNING_RECORDS / f"{name}-{seed}.csv"
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
     recorded = {(lever, task) for _, _, lever, task, *_ in rows}
-    missing = [pair for pair in itertools.product(TUNING_LEVERS, NATURAL) if pair not in recorded]
+    missing = [
+        pair for pair in itertools.product(TUNING_LEVERS, NATURAL_TASKS) if pair not in recorded
+    ]
     dictionary, tokenizer = load_dictionary_and_tokenizer(str(folder / "data"))
     checkpoint = str(folder / name / "checkpoint_best.pt")
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
@@ -167,7 +169,9 @@ class Page:
         records = records.fillna({"seed": 0})  # the bag of words has no seed
         index = ["encoder", "seed", "lever"]
         scores = records.pivot(index=index, columns="task", values="value")
-        self.scores = scores.reindex(columns=NATURAL).dropna()  # of settings that are finished
+        self.scores = scores.reindex(
+            columns=NATURAL_TASKS
+        ).dropna()  # of settings that are finished
         defaults = self.scores.xs(DEFAULT, level="lever")
         changed = self.scores.drop(DEFAULT, level="lever")
         defaults_of_changed = defaults.reindex(changed.index.droplevel("lever"))

@@ -93,7 +93,7 @@ MEAN_OF_TOKENS = "mean"
 HEAD_OF_POOLING = {FIRST_TOKEN: SequenceClassificationHead, MEAN_OF_TOKENS: MeanClassificationHead}
 
 
-def only_head(heads):
+def only_head_name(heads):
     """The name of the only one of `heads`, {name: module}; None if there is none.
 
     Several are refused.

@@ -240,7 +240,7 @@ class MaeLmModel(BaseFairseqModel):
         fairseq calls it before it loads weights; where it averages weights, that is at every
         update. Checkpoints are therefore checked where they are read, not here.
         """
-        drop_plain_values(state_dict)
+        drop_non_weights(state_dict)
         reset_mismatched_parts(state_dict, self.state_dict())
 
 
@@ -275,7 +275,7 @@ def check_task_options(cfg, task):
         )
 
 
-def drop_plain_values(weights):
+def drop_non_weights(weights):
     """Removes entries that versions up to 0.2.0 stored although they are no weights."""
     for key in list(weights):
         if key == FINGERPRINT or key.endswith(".description"):

@@ -18,7 +18,7 @@ def select_module(weights, name):
 
 
 def has_lm_head(weights):
-    """Whether a state dict has a language-model head, as of all models in pretraining alone."""
+    """Whether a state dict has a language-model head; only models of pretraining have one."""
     return "lm_head.bias" in weights
 
 

@@ -30,7 +30,7 @@ from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.provenance import check_same_origin, sha256
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.base.signals import STOPPED
+from maelm_fairseq.base.signals import EXIT_STOPPED
 from maelm_fairseq.base.utf8 import read_lines
 from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.checkpoints.building import default_device
@@ -118,7 +118,7 @@ def parse():
         "--add-tokens",
         type=path,
         metavar="FILE",
-        help="words, one a line, that become tokens of their own",
+        help="words, one per line, that become tokens of their own",
     )
     add(
         "--extend-positions",
@@ -306,7 +306,7 @@ def prepare(execute, args, data):
         execute(*command)
     except SystemExit as ended:
         is_complete = (data / "train.json").exists()  # it is written last
-        if ended.code != STOPPED and not is_complete:
+        if ended.code != EXIT_STOPPED and not is_complete:
             shutil.rmtree(data, ignore_errors=True)  # the corrected command begins anew
         raise
 

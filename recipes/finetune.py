@@ -25,11 +25,16 @@ from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
 from maelm_fairseq.runs.finetune_baselines import BagOfWordsRun, CrfRun
 from maelm_fairseq.runs.finetune_files import write_file
-from maelm_fairseq.runs.finetune_options import FineTuningCommand, Run, combinations, parse
+from maelm_fairseq.runs.finetune_options import (
+    FineTuningCommand,
+    Run,
+    hyperparameters_to_try,
+    parse,
+)
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
     MIN_VALIDATIONS,
-    TABLE,
+    RESULTS_FILE,
     Result,
     best_predictor,
     late_rise,
@@ -42,7 +47,7 @@ from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.runs.split_scores import SplitScores
 
 MIN_BASELINE_SECONDS = 60  # that the baseline may always take
-# What scores stand beside, by fairseq's name of the task.
+# The baseline to compare with, by fairseq's name of the task.
 BASELINE_RUNS = {"mae_lm_sentences": BagOfWordsRun, "mae_lm_tokens": CrfRun}
 # The script that starts this program for a task, by fairseq's name of the task.
 SCRIPTS = {
@@ -62,11 +67,13 @@ def prepare_runs(task_name, argv):
     task_class = task_class_of(task_name)
     args, fairseq_args = parse(task_class, argv, SCRIPTS[task_name], __doc__)
     command = FineTuningCommand(task_name, task_class, args, fairseq_args)
-    if command.name == TABLE:
+    if command.name == RESULTS_FILE:
         advice = "rename it, as the table of results has that name"
-        raise UsageError(f"--labelled {args.labelled}: found a folder called {TABLE}; {advice}")
+        raise UsageError(
+            f"--labelled {args.labelled}: found a folder called {RESULTS_FILE}; {advice}"
+        )
     read_table(args.save_dir)
-    candidates = combinations(args, command.defaults)
+    candidates = hyperparameters_to_try(args, command.defaults)
     cfg = command.configuration(candidates[0])
     return FineTuningRuns(command, cfg, Jobs(args.jobs)), candidates
 

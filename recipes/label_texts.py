@@ -23,7 +23,7 @@ from maelm_fairseq.evaluation.bag_of_words import (
     LabelledExamples,
     NgramCounts,
     add_options,
-    predict_margins,
+    train_and_predict_margins,
 )
 from maelm_fairseq.evaluation.crf import (
     ConditionalRandomField,
@@ -99,7 +99,7 @@ def predict_labels(labelled, texts, model=None):
     dev = next(iter(labelled.files.values()))
     new = len(labelled.texts) + np.arange(len(texts))
     counts = NgramCounts([*labelled.texts, *texts])
-    bag_of_words = predict_margins(
+    bag_of_words = train_and_predict_margins(
         counts, labelled.targets, labelled.train_indices, np.append(dev, new)
     )
     dev_votes, votes = np.split(bag_of_words, [len(dev)])
@@ -138,7 +138,7 @@ def has_tagged_words(folder):
 
 
 def label_with_crf(args):
-    """What labels, the number of texts, and the lines of their words with tags."""
+    """Returns the predictor in words, the number of texts, and the lines of words with tags."""
     if args.checkpoint:
         raise UsageError(
             f"--checkpoint {args.checkpoint}: an encoder and a CRF do not vote together; leave it "
@@ -158,7 +158,7 @@ def label_with_crf(args):
 
 
 def label_with_bag_of_words(args):
-    """What labels, the number of texts, and the lines of the table with their labels."""
+    """Returns the predictor in words, the number of texts, and the lines of the table."""
     if args.conllu_column != CONLLU_COLUMNS[0]:
         raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
     labelled = LabelledExamples(args.labelled, args.regression)

@@ -18,7 +18,7 @@ from pathlib import Path
 from maelm_fairseq.base.command_line import Parser, folder_name, number_in_range, script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.option_fields import flag
-from maelm_fairseq.base.signals import STOPPED, handle_unless_ignored
+from maelm_fairseq.base.signals import EXIT_STOPPED, handle_unless_ignored
 from maelm_fairseq.runs import log_report
 from maelm_fairseq.runs.machines import DISTRIBUTED_VARIABLES, count_gpus, rendezvous, take_gpus
 from maelm_fairseq.runs.pretrain_settings import (
@@ -85,8 +85,8 @@ def parse(recipe, argv):
         default=1,
         metavar="N",
         help="machines (default: 1); run the same command on each, "
-        "with MASTER_ADDR set to one of them, whose port MASTER_PORT (default: 29500) "
-        "and the next the others can reach",
+        "with MASTER_ADDR set to one of them; the others must be able to reach its ports "
+        "MASTER_PORT (default: 29500) and MASTER_PORT + 1",
     )
     add(
         "--batch-size",
@@ -183,7 +183,7 @@ def load_fairseq_train():
 
 if __name__ in ("__main__", "__mp_main__"):
     # Until training has begun, there is nothing to save; it then handles signals itself.
-    handle_unless_ignored(lambda *_: os._exit(STOPPED))
+    handle_unless_ignored(lambda *_: os._exit(EXIT_STOPPED))
     reporter.install()
     if __name__ == "__main__":
         main()

@@ -46,7 +46,7 @@ def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
 ])  # fmt: skip
 def test_little_to_learn_from_is_learned(texts, labels):
     rows = np.arange(len(texts))
-    predicted = bag_of_words.predict_with_bag(
+    predicted = bag_of_words.train_and_predict(
         bag_of_words.NgramCounts(texts), np.array(labels), rows, rows
     )
     assert len(predicted) == len(texts)

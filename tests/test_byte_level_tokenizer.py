@@ -25,7 +25,7 @@ from huggingface_cases import (
 from maelm_fairseq import hub
 from maelm_fairseq.base.byte_level_tokenizer import ByteLevelTokenizer
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.tokenizer import MASK, SPECIAL, word_sequences
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL_SYMBOLS, word_sequences
 from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.finetuning.squad import find_span
 from maelm_fairseq.finetuning.squad_files import GoldAnswer, Question
@@ -94,7 +94,7 @@ def test_prepared_text_comes_back(roberta, tmp_path):
     rows = np.split(tokens, np.flatnonzero(tokens == 2) + 1)
     rows = [row[:-1].tolist() for row in rows if len(row) > 1]
     assert [model.decode(torch.tensor(row)) for row in rows] == [*lines, "kan"]
-    assert min(map(min, rows)) >= len(SPECIAL)
+    assert min(map(min, rows)) >= len(SPECIAL_SYMBOLS)
     assert model.mask_id not in sum(rows, [])
     again = script("data-prep/prepare.sh", *options)
     assert again.stdout.splitlines()[-1] == str(data)

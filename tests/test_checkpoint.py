@@ -48,7 +48,7 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     options = [data, *TINY, "--optimizer", "torch_adamw", "--save-dir", tmp_path]
     succeed("fairseq-train", *options, "--max-update", 2)
     path = tmp_path / "checkpoint_last.pt"
-    state = reading.read_file(path)
+    state = reading.read_torch_file(path)
     assert all(weight.is_floating_point() for weight in state["model"].values())
     state["model"][FINGERPRINT] = torch.tensor(state["task_state"].pop(FINGERPRINT))
     state["model"]["encoder.relative_bias.description"] = torch.tensor([0, 128])
@@ -59,7 +59,7 @@ def test_a_run_of_version_0_2_validates_and_resumes(data, tmp_path):
     validate = [data, *VALIDATE, "--path", path, "--log-format", "json"]
     assert '"valid_loss"' in succeed("fairseq-validate", *validate)
     assert "Loaded checkpoint" in succeed("fairseq-train", *options, "--max-update", 3)
-    assert reading.read_file(path)["optimizer_history"][-1]["num_updates"] == 3
+    assert reading.read_torch_file(path)["optimizer_history"][-1]["num_updates"] == 3
 
 
 def test_averages_of_checkpoints(data, tmp_path):
@@ -69,8 +69,8 @@ def test_averages_of_checkpoints(data, tmp_path):
     """
     options = ["--save-interval-updates", 2, "--max-update", 3, "--save-dir", tmp_path]
     succeed("fairseq-train", data, *TINY, *options)
-    earlier = reading.read_file(tmp_path / "checkpoint_1_2.pt")
-    last = reading.read_file(tmp_path / "checkpoint_last.pt")
+    earlier = reading.read_torch_file(tmp_path / "checkpoint_1_2.pt")
+    last = reading.read_torch_file(tmp_path / "checkpoint_last.pt")
     means = {}
     for name, weight in earlier["model"].items():
         means[name] = (weight + last["model"][name]) / 2

@@ -428,7 +428,7 @@ def test_a_kill_during_saving_leaves_a_folder_that_resumes(data, run_of_five, tm
     assert done.returncode == -signal.SIGKILL, done.stdout[-2000:]
     assert list(save.glob(".checkpoint*.partial"))
     for path in save.glob("checkpoint*.pt"):
-        reading.read_file(path)
+        reading.read_torch_file(path)
     if name == "checkpoint_1_4.pt":
         assert updates(save) == 4  # The last checkpoint is written first.
     train(data, save, *INTERVAL)

@@ -134,7 +134,7 @@ def replaced(old, new):
 @pytest.mark.parametrize("name, change, error", [
     ("prepare.json", replaced(b'"shards": 1', b'"shards": "1"'), "shards: found '1'"),
     ("prepare.json", replaced(b'"shards": 1', b'"shards": 0'), "found 0, expected 1 or"),
-    ("train.json", replaced(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 is not what"),
+    ("train.json", replaced(b'"sample": [', b'"sample": [[0, "more"],'), "line 1 does not have"),
     ("train.json", replaced(b'"sample": [', b'"sample": [["0", ""],'), "found '0', exp"),
     ("sentencepiece.model", replaced(b"<s>", b"<\xff>"), "expected a SentencePiece model"),
     ("sentencepiece.model", replaced(b"nmt_nfkc", b"nmt_nfkd"), "has changed since"),

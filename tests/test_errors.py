@@ -3,9 +3,11 @@
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 
 import pytest
 
+import maelm_fairseq.plugin  # noqa: F401  registers our options
 from conftest import (
     PLUGIN,
     PYTHON,
@@ -16,13 +18,36 @@ from conftest import (
     binarize,
     documents,
     hydra,
+    refuses,
     run,
     text_of,
 )
+from maelm_fairseq.base.option_fields import setting
+from maelm_fairseq.fairseq_api import (
+    FairseqDataclass,
+    convert_namespace_to_omegaconf,
+    criterions,
+)
+from maelm_fairseq.runs.fairseq_args import parse_fairseq_args
+from maelm_fairseq.training import option_checks
 from stoppable_runs import free_port
 from training import error_of_command
 
 WITHOUT_DECODER = "--decoder-layers 0 --encoder-mask-fraction 1"
+
+
+def test_ranges_of_the_options_of_a_criterion(data, monkeypatch):
+    @dataclass
+    class WeightedConfig(FairseqDataclass):
+        weight: float = setting(1.0, "of the loss", minimum=0)
+
+    options = list(map(str, [data, *TINY]))
+    cfg = convert_namespace_to_omegaconf(parse_fairseq_args(options))
+    monkeypatch.setitem(criterions.CRITERION_DATACLASS_REGISTRY, "mae_lm", WeightedConfig)
+    cfg.criterion = WeightedConfig(_name="mae_lm", weight=0.5)
+    option_checks.check_run_options(cfg)
+    cfg.criterion.weight = -1
+    refuses("--weight -1.0 must be from 0", option_checks.check_run_options, cfg)
 
 
 @pytest.mark.parametrize("options, message", [

@@ -60,7 +60,7 @@ def evaluated(pretrained, tmp_path_factory):
     """
     data, checkpoint = pretrained
     folder = tmp_path_factory.mktemp("evaluated")
-    state = reading.read_file(checkpoint)
+    state = reading.read_torch_file(checkpoint)
     for seed, name in enumerate(MODELS):
         weights = with_noise(state["model"], seed)
         torch.save({**state, "model": weights}, folder / f"{name}.pt")
@@ -135,7 +135,7 @@ def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     for fold in range(5):
         train = np.flatnonzero(task.folds != fold)
         test = np.flatnonzero(task.folds == fold)
-        predicted = bag_of_words.predict_with_bag(counts, task.targets, train, test)
+        predicted = bag_of_words.train_and_predict(counts, task.targets, train, test)
         correct += list(predicted == task.targets[test])
     rows = rows_of(text, "Score")
     assert float(rows["bag of words"][0]) == pytest.approx(100 * np.mean(correct), abs=0.006)
@@ -272,7 +272,7 @@ def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     refused(message, "--names", "bag of words", *MODELS[1:])
     refused("--tasks 'sub/kind': expected a name", "--tasks", "sub/kind")
     encoder = {"encoder", "embed_tokens"}
-    state = reading.read_file(folder / "mlm-1.pt")
+    state = reading.read_torch_file(folder / "mlm-1.pt")
     weights = {
         name: state["model"][name] for name in state["model"] if name.split(".")[0] in encoder
     }
@@ -303,7 +303,7 @@ def test_an_encoder_that_was_fine_tuned_on_a_task_is_not_evaluated_on_it(
 ):
     folder, arguments, _ = evaluated
     checkpoint = tmp_path / "tuned.pt"
-    state = reading.read_file(arguments[1])
+    state = reading.read_torch_file(arguments[1])
     train_file = sha256(folder / "labelled/kind/train.tsv")
     state["task_state"] = {**state["task_state"], "train_file": train_file}
     torch.save(state, checkpoint)

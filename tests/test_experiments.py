@@ -27,7 +27,7 @@ import page_trajectories
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
 from maelm_fairseq import hub
-from maelm_fairseq.checkpoints.reading import read_file
+from maelm_fairseq.checkpoints.reading import read_torch_file
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from measurements import Measurement
 from results import Results
@@ -122,7 +122,7 @@ def write_trec(folder):
 
 def measure_little(monkeypatch):
     """Lets a measurement take one small task and few steps of everything."""
-    for name in ["PROBED_TASKS", "NATURAL", "TRAJECTORY_TASKS"]:
+    for name in ["PROBED_TASKS", "NATURAL_TASKS", "TRAJECTORY_TASKS"]:
         monkeypatch.setattr(measure, name, ["trec"])
     monkeypatch.setattr(measure, "FINE_TUNING", ["--seeds", "1", "--epochs", "1"])
     for name, value in {
@@ -153,8 +153,8 @@ def check_record(table):
 
 def check_reset(trained, reset):
     """The matrices of layers are new, and what is outside of layers is kept."""
-    before = read_file(str(trained))["model"]
-    after = read_file(str(reset))["model"]
+    before = read_torch_file(str(trained))["model"]
+    after = read_torch_file(str(reset))["model"]
     for name in before:
         is_kept = torch.equal(before[name], after[name])
         if not name.startswith("encoder.layers."):
@@ -198,7 +198,7 @@ def write_pilots_and_two_arms(path):
         if arm == "A":
             mean += 1
         for seed in [*range(1, seeds + 1), *arms.PILOT_SEEDS]:
-            for task in measure.NATURAL:
+            for task in measure.NATURAL_TASKS:
                 value = mean + 0.1 * random.normal()
                 rows.append([arm, seed, 6000, "last", task, "fine-tuned", "accuracy", value])
     pd.DataFrame(rows, columns=Measurement._fields).to_csv(path, index=False)
@@ -263,9 +263,9 @@ def test_the_interval_of_equivalence_is_narrower_than_that_of_the_difference():
 
 
 def test_means_without_trec_have_the_four_other_tasks():
-    tasks, _, pairs = page_tests.DESCRIBED[page_tests.WITHOUT_TREC]
+    tasks, _, pairs = page_tests.UNPLANNED_COMPARISONS[page_tests.WITHOUT_TREC]
     assert tasks == ["rotten_tomatoes", "tweets", "nyt_editorials", "amazon_reviews"]
-    assert set(page_tests.TESTED["fine-tuned"][2]) <= set(pairs)
+    assert set(page_tests.PLANNED_TESTS["fine-tuned"][2]) <= set(pairs)
 
 
 def records_with_a_bag(folder, value):
@@ -273,7 +273,7 @@ def records_with_a_bag(folder, value):
     for path in (EXPERIMENTS / "records").glob("[ABD]-*.csv"):
         shutil.copy(path, folder)
     rows = []
-    for task in measure.NATURAL:
+    for task in measure.NATURAL_TASKS:
         rows.append([BAG_OF_WORDS, 1, 0, "last", task, "fine-tuned", "accuracy", value])
     table = pd.DataFrame(rows, columns=Measurement._fields)
     table.to_csv(folder / "bag_of_words.csv", index=False)

@@ -528,7 +528,7 @@ def test_the_best_answer_is_that_of_a_search_over_all_spans(questions):
     context = dataset.contexts[asked]
     expected = asked[context.begins[first] : context.ends[last]]
     assert task.answer_texts(dataset, predictions) == {0: expected}  # every question has an answer
-    task.state.merge_state_dict({"may_be_empty": True})
+    task.record_state(may_be_empty=True)
     assert task.answer_texts(dataset, predictions) == {0: "" if nothing > best else expected}
     assert task.answer_texts(dataset, {0: (-5.0, 0, 3, -4.0)}) == {0: ""}
 

@@ -46,7 +46,7 @@ def exported(prepared, tmp_path_factory):
 
 
 def weights_of(checkpoint):
-    return reading.read_file(checkpoint)["model"]
+    return reading.read_torch_file(checkpoint)["model"]
 
 
 def weights_before_export(exported):
@@ -77,12 +77,12 @@ def test_pretraining_continues_by_the_command_that_is_printed(case, exported, pr
     command = shlex.split(printed[-1])
     output = succeed(*command, *OPTIMIZATION, "--save-dir", tmp_path / "run")
     assert f"Loaded checkpoint {dest} (epoch 1 @ 0 updates)" in output
-    imported = reading.read_file(dest)
+    imported = reading.read_torch_file(dest)
     assert imported["cfg"]["task"]["encoder_mask_fraction"] == (case == "mlm")
     model = imported["cfg"]["model"]
     assert model["decoder_layers"] == CONTINUED[case][1]
     assert model["share_decoder_layers"] == (case == "shared")
-    continued = reading.read_file(tmp_path / "run" / "checkpoint_last.pt")
+    continued = reading.read_torch_file(tmp_path / "run" / "checkpoint_last.pt")
     assert continued["optimizer_history"][-1]["num_updates"] == 1
     assert continued["model"].keys() == imported["model"].keys()
     for name, value in imported["model"].items():

@@ -340,7 +340,7 @@ def test_help_has_the_plugins_options(tmp_path):
     (["--gpus", 2048, "--batch-size", 1], ["--gpus 2048: PyTorch sees"]),
     (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
     (["--data", "/nowhere:"], ["--data /nowhere: found no dict.txt in it", "prepare.sh"]),
-    (["--save-dir", ""], ["found an empty value, expected none"]),
+    (["--save-dir", ""], ["found an empty value; give one, or leave it out"]),
 ])  # fmt: skip
 def test_wrong_options_are_refused(arguments, words):
     recipe = [RECIPES / "pretrain_base.sh", *DATA]

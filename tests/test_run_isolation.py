@@ -10,7 +10,7 @@ import pytest
 
 from conftest import TINY, TINY_MODEL, binarize, command, documents, hydra, run, succeed, text_of
 from labelled import of_fairseq
-from maelm_fairseq.base.signals import STOPPED
+from maelm_fairseq.base.signals import EXIT_STOPPED
 from stoppable_runs import finish, start, trap
 from training import assert_same_weights, checkpoint, error_of_command, train, updates
 
@@ -36,7 +36,7 @@ def test_patience_goes_on(data, tmp_path):
     save = tmp_path / "run"
     sent = trap(tmp_path, 3, signal.SIGTERM)
     options = [*TINY, *PATIENCE, "--save-dir", save, *sent]
-    finish([start(command("fairseq-train", data, *options))], STOPPED)
+    finish([start(command("fairseq-train", data, *options))], EXIT_STOPPED)
     assert updates(save) == 4
     assert "early stop" in train(data, save, *PATIENCE)
     assert updates(save) == 6
@@ -78,7 +78,7 @@ def test_fairseqs_own_task_of_fine_tuning_stops_and_resumes_too(data, tmp_path):
     # The signal of a terminal that is closed.
     sent = trap(tmp_path, '"num_updates": "3"', signal.SIGHUP)
     process = start(command("fairseq-train", *arguments, tmp_path / "run", *sent))
-    assert "stopped on request" in finish([process], STOPPED)
+    assert "stopped on request" in finish([process], EXIT_STOPPED)
     assert updates(tmp_path / "run") in (3, 4)
     succeed("fairseq-train", *arguments, tmp_path / "run")
     assert_same_weights(tmp_path / "run", tmp_path / "whole", 0)
@@ -134,7 +134,7 @@ def test_folders_may_have_odd_names(data, tmp_path):
 @pytest.mark.parametrize("name", ["${x}", "end\\"])
 def test_names_that_fairseq_reads_as_others_are_refused(data, tmp_path, name):
     error = error_of_command(data, *TINY, "--save-dir", tmp_path / name)
-    assert f"--save-dir {tmp_path}/{name}: fairseq reads" in error
+    assert f"--save-dir {tmp_path}/{name}: in fairseq, ${{...}}" in error
     assert list(tmp_path.iterdir()) == []
 
 

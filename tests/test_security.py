@@ -90,7 +90,7 @@ def test_nothing_is_executed(kind, pretrained, tmp_path):
     if kind == "script":
         torch.jit.save(torch.jit.script(Script(str(marker))), path)
     else:
-        state = reading.read_file(checkpoint)
+        state = reading.read_torch_file(checkpoint)
         HOSTILE[kind](marker)(state)
         torch.save(state, path)
     done = run("fairseq-validate", prepared, *VALIDATE, "--path", path)
@@ -157,14 +157,14 @@ def test_what_is_no_dense_tensor_or_of_no_model_is_refused(name, reason, pretrai
 def test_tensors_that_share_memory_get_their_own(tmp_path):
     weight = torch.arange(6.0)
     torch.save({"a": weight, "b": weight, "c": weight.view(2, 3)[1:]}, tmp_path / "tied.pt")
-    weights = reading.read_file(tmp_path / "tied.pt")
+    weights = reading.read_torch_file(tmp_path / "tied.pt")
     weights["a"][5] = 7
     assert weights["b"][5] == 5
     assert weights["c"].tolist() == [[3, 4, 5]]
     shared = torch.zeros(10**6)
     torch.save([shared[i:] for i in range(100)], tmp_path / "tied.pt")
     with pytest.raises(UsageError, match="far larger than the file"):
-        reading.read_file(tmp_path / "tied.pt")
+        reading.read_torch_file(tmp_path / "tied.pt")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -176,7 +176,7 @@ def test_no_reader_runs_into_a_stack_trace(name, pretrained, tmp_path):
     spoil(path, name)
     for read in [
         lambda: hub.from_pretrained(path, data),
-        lambda: sections.sanitized_for_fairseq(reading.read_file(path), path),
+        lambda: sections.sanitized_for_fairseq(reading.read_torch_file(path), path),
     ]:
         try:
             read()

@@ -14,8 +14,8 @@ from maelm_fairseq.evaluation import ensemble
 from measurements import HELD_OUT_TEXT, Measurement
 from small import (
     ENCODER_ALONE,
+    IS_DEV_KEY,
     KNOWN,
-    OF_DEV,
     OVERLAPPING,
     TARGETS,
     WITH_BAG_OF_WORDS,
@@ -71,9 +71,9 @@ def baselines():
     }
     for model in small.NGRAM_MODELS:
         arrays[f"pairs/{model}"] = np.array([0, 2, 1, 0], np.int8)
-    for task in measure.NATURAL:
+    for task in measure.NATURAL_TASKS:
         arrays[f"{task}/{TARGETS}"] = CLASSES
-        arrays[f"{task}/{OF_DEV}"] = EXAMPLES < 5
+        arrays[f"{task}/{IS_DEV_KEY}"] = EXAMPLES < 5
         arrays[f"{task}/{BAG}"] = CLASSES
         arrays[f"{task}/{WORD_VECTORS}"] = 1 - CLASSES
         arrays[f"{task}/{FREQUENT}"] = np.zeros(10, int)
@@ -85,7 +85,7 @@ def answers(right):
     """Answers of an encoder: `right` of them are right alone, and all with a bag of words."""
     answered = np.where(EXAMPLES < right, CLASSES, 1 - CLASSES)
     arrays = {}
-    for task in measure.NATURAL:
+    for task in measure.NATURAL_TASKS:
         arrays[f"{task}/{ENCODER_ALONE}"] = answered
         arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = CLASSES
     return arrays

@@ -22,7 +22,7 @@ from classifier import (
 from maelm_fairseq.evaluation import baseline_scores, ensemble
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
-from measure import NATURAL
+from measure import NATURAL_TASKS
 from tables import cells
 from tuning import DEFAULT, TUNING_LEVERS
 
@@ -139,11 +139,13 @@ def test_every_lever_is_one_of_the_settings():
 def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
     lever, unfinished, *_ = [name for name in TUNING_LEVERS if name != DEFAULT]
     for encoder, seed, score, gain in [("a-1", 1, 60, 1), ("a-1", 2, 70, 2), ("b-1", 1, 50, 6)]:
-        rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL]
-        rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL]
-        rows.append([encoder, seed, unfinished, NATURAL[0], "accuracy", 99])
+        rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL_TASKS]
+        rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL_TASKS]
+        rows.append([encoder, seed, unfinished, NATURAL_TASKS[0], "accuracy", 99])
         tuning.write_trials(tmp_path / f"{encoder}-{seed}.csv", rows)
-    rows = [[baseline_scores.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL]
+    rows = [
+        [baseline_scores.BAG_OF_WORDS, "", DEFAULT, task, "accuracy", 80] for task in NATURAL_TASKS
+    ]
     tuning.write_trials(tmp_path / "bag_of_words.csv", rows)
     page = tuning.Page(tmp_path)
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7

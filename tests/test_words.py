@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from maelm_fairseq.base.tokenizer import MASK, SPECIAL
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL_SYMBOLS
 from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.base.words import (
     begins_without_space,
@@ -44,7 +44,7 @@ def pieces(tmp_path_factory):
 def byte_pieces(tmp_path_factory):
     trained = tokenizers.ByteLevelBPETokenizer()
     trained.train_from_iterator(
-        text(1), vocab_size=300, special_tokens=SPECIAL, show_progress=False
+        text(1), vocab_size=300, special_tokens=SPECIAL_SYMBOLS, show_progress=False
     )
     trained.add_special_tokens([MASK])
     folder = tmp_path_factory.mktemp("bytes")

@@ -5,7 +5,7 @@ import json
 
 from .errors import UsageError
 from .opening import as_usage_error
-from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL, Tokenizer
+from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL_SYMBOLS, Tokenizer
 from .utf8 import read_text
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -64,7 +64,7 @@ class ByteLevelTokenizer(Tokenizer):
         """All symbols in order; added words are spelled in the letters that stand for bytes."""
         symbols = list(ids)
         for token in self._tokenizer.get_added_tokens_decoder().values():
-            if token.content not in (*SPECIAL, MASK):
+            if token.content not in (*SPECIAL_SYMBOLS, MASK):
                 text = " " + token.content if token.lstrip else token.content
                 symbols[ids[token.content]] = self._spelled(text)
         return symbols
@@ -101,7 +101,7 @@ class ByteLevelTokenizer(Tokenizer):
         """
         file = json.loads(self.file_bytes(for_words))
         for token in file["added_tokens"]:
-            token["special"] = token["content"] in {*SPECIAL, MASK} - {*symbols}
+            token["special"] = token["content"] in {*SPECIAL_SYMBOLS, MASK} - {*symbols}
         tokenizer = type(self._tokenizer).from_str(json.dumps(file))
         tokenizer.encode_special_tokens = True
         return tokenizer
@@ -148,11 +148,11 @@ def symbols_of(path, tokenizer):
     Raises UsageError: the special symbols or `<mask>` are missing, or have other ids
     """
     symbols = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
-    if symbols[: len(SPECIAL)] != SPECIAL or None in symbols or MASK not in symbols:
+    if symbols[: len(SPECIAL_SYMBOLS)] != SPECIAL_SYMBOLS or None in symbols or MASK not in symbols:
         first = " ".join(map(str, symbols[:4]))
         raise UsageError(
             f"{path}: ids 0 to 3 are {first}, {MASK} is {tokenizer.token_to_id(MASK)}; expected "
-            f"{' '.join(SPECIAL)}, a {MASK}, and no id without a token, as in roberta-base"
+            f"{' '.join(SPECIAL_SYMBOLS)}, a {MASK}, and no id without a token, as in roberta-base"
         )
     return symbols
 
@@ -230,9 +230,9 @@ def canonical(file, ids, extended):
     """
     entries = {}
     for token in file["added_tokens"]:
-        if token["content"] != SPECIAL[PAD]:
+        if token["content"] != SPECIAL_SYMBOLS[PAD]:
             entries[token["content"]] = token
-    for symbol in [*SPECIAL[:PAD], *SPECIAL[EOS:], MASK]:
+    for symbol in [*SPECIAL_SYMBOLS[:PAD], *SPECIAL_SYMBOLS[EOS:], MASK]:
         defaults = {"single_word": False, "lstrip": symbol == MASK, "rstrip": False}
         fixed = {"content": symbol, "normalized": False, "special": True}
         entries[symbol] = {**defaults, **entries.get(symbol, {}), **fixed}

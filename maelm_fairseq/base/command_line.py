@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
             if re.fullmatch(r"(--[\w-]+=)?", word):  # such as of a variable that is not set
-                self.error(f"found an empty value{' of ' + word if word else ''}, expected none")
+                value = f"value of {word}" if word else "value"
+                self.error(f"found an empty {value}; give one, or leave it out")
         Parser.known_options.update(self._option_string_actions)
         return super().parse_known_args(args, namespace)
 

@@ -24,7 +24,7 @@ class InstallationError(UsageError, ImportError):
     """A package that is missing or does not work."""
 
 
-def install(extra):
+def install_command(extra):
     """The command that installs one of this project's extras, into a clone that stays editable."""
     return f"pip install -c constraints.txt -e '.[{extra}]'"
 
@@ -37,7 +37,7 @@ def one_line(error):
     if isinstance(error, ModuleNotFoundError):
         package = error.name.partition(".")[0]
         if package in EXTRAS:
-            return f"{error}: {install(EXTRAS[package])}"
+            return f"{error}: {install_command(EXTRAS[package])}"
     usage_error = error
     while usage_error is not None and not isinstance(usage_error, UsageError):
         usage_error = usage_error.__cause__ or usage_error.__context__

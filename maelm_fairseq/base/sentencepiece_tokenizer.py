@@ -7,7 +7,7 @@ import sentencepiece
 
 from .errors import UsageError
 from .opening import as_usage_error, open_to_read
-from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL, UNKNOWN, Tokenizer
+from .tokenizer import BOS, EOS, MASK, PAD, SPECIAL_SYMBOLS, UNKNOWN, Tokenizer
 from .words import WORD_START
 
 PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning: few vocabularies have any
@@ -39,7 +39,7 @@ class SentencePieceTokenizer(Tokenizer):
                 "the model with SentencePiece's default ids"
             )
         self._model = model
-        super().__init__(path, [*SPECIAL, *pieces[3:], MASK])
+        super().__init__(path, [*SPECIAL_SYMBOLS, *pieces[3:], MASK])
         # A character that no piece contains: unknown, or spelled in bytes. So no piece can consist
         # of it and of text after it.
         characters = map(chr, PRIVATE_USE)

@@ -8,7 +8,7 @@ import signal
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 # The exit status of a run that stopped on request: EX_TEMPFAIL of sysexits.h, "try again later".
-STOPPED = 75
+EXIT_STOPPED = 75
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 

@@ -15,8 +15,8 @@ from .errors import UsageError
 from .words import word_starts
 
 MASK = "<mask>"
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-BOS, PAD, EOS, UNKNOWN = range(len(SPECIAL))
+SPECIAL_SYMBOLS = ["<s>", "<pad>", "</s>", "<unk>"]
+BOS, PAD, EOS, UNKNOWN = range(len(SPECIAL_SYMBOLS))
 
 
 class Tokenizer(ABC):
@@ -45,8 +45,8 @@ class Tokenizer(ABC):
             if times > 1 or symbol.split() != [symbol]:
                 raise UsageError(
                     f"{path}: the piece {symbol!r} is a duplicate of another piece or of a special "
-                    f"symbol ({' '.join([*SPECIAL, MASK])}), or contains white space, which "
-                    "fairseq cannot store; use a vocabulary without it"
+                    f"symbol ({' '.join([*SPECIAL_SYMBOLS, MASK])}), or contains white space, "
+                    "which fairseq cannot store; use a vocabulary without it"
                 )
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Tokenizer(ABC):
 
         `<mask>` is left out if it is the last one.
         """
-        symbols = self.symbols[len(SPECIAL) :]
+        symbols = self.symbols[len(SPECIAL_SYMBOLS) :]
         if symbols[-1] == MASK:
             symbols = symbols[:-1]
         return "".join(f"{symbol} 1\n" for symbol in symbols)

@@ -55,9 +55,8 @@ def as_type(expected_type, value, location):
         return value
     if expected_type is float and type(value) is int and value.bit_length() < 1024:
         return float(value)
-    raise UsageError(
-        f"{location}: found {short_repr(value)}, expected {expected_text(expected_type, origin)}"
-    )
+    expected = describe_expected(expected_type, origin)
+    raise UsageError(f"{location}: found {short_repr(value)}, expected {expected}")
 
 
 def typed_items(origin, arguments, items, location):
@@ -87,7 +86,7 @@ def typed_fields(expected_type, value, location):
     return expected_type(**values)
 
 
-def expected_text(expected_type, origin):
+def describe_expected(expected_type, origin):
     """What was expected, in words."""
     if dict in (expected_type, origin) or dataclasses.is_dataclass(expected_type):
         return "an object"

@@ -1,6 +1,6 @@
 """Lines of text in UTF-8, plain or gzip.
 
-Text in another encoding is an error, which says what encoding that is likely to be.
+Text in another encoding is refused; the error names the likely encoding.
 """
 
 import gzip
@@ -68,13 +68,13 @@ def numbered_lines(stream, path):
         except UnicodeDecodeError as error:
             wrong = error.start
         if wrong >= 0:
-            refuse(line, wrong, f"{path}: line {number}", start)
+            raise_undecodable(line, wrong, f"{path}: line {number}", start)
         if number == 1:
             text = text.removeprefix("\ufeff")
         yield number, text.rstrip("\r\n")
 
 
-def refuse(line, wrong, location, start):
+def raise_undecodable(line, wrong, location, start):
     """Refuses a line for one of its bytes, with advice.
 
     Args:

@@ -10,11 +10,11 @@ from ..base.errors import MissingFileError, UsageError
 from ..base.typed_values import as_type
 from ..config import MaeLmConfig, check_model_options
 from ..heads import build_heads
-from ..model import MaeLmModel, drop_plain_values
+from ..model import MaeLmModel, drop_non_weights
 from ..state_dicts import has_lm_head
 from ..vocabulary import FINGERPRINT
 from .compatibility import check_vocabulary, check_weights, model_configuration
-from .reading import read_file
+from .reading import read_torch_file
 from .schema import History, TaskState
 
 NOT_A_CHECKPOINT = "not a checkpoint of MAE-LM; expected one from fairseq-train --arch mae_lm_..."
@@ -57,11 +57,11 @@ def find_checkpoint(path):
 
 def read_checkpoint(checkpoint_file):
     """Reads a checkpoint of this plugin; see `upgraded_checkpoint`."""
-    return upgraded_checkpoint(read_file(checkpoint_file), checkpoint_file)
+    return upgraded_checkpoint(read_torch_file(checkpoint_file), checkpoint_file)
 
 
 def upgraded_checkpoint(checkpoint, path):
-    """Turns what `reading.read_file` returned into a checkpoint of this plugin.
+    """Turns what `reading.read_torch_file` returned into a checkpoint of this plugin.
 
     It has the form that this version writes.
 
@@ -90,7 +90,7 @@ def upgraded_checkpoint(checkpoint, path):
         raise UsageError(
             f"{path}: found a label twice among {', '.join(labels)[:200]}; use another checkpoint"
         )
-    drop_plain_values(weights)
+    drop_non_weights(weights)
     sizes = vars(model_configuration(weights, options, path))
     cfg = {**cfg, "model": {**options, **sizes}}
     return {**checkpoint, "model": weights, "cfg": cfg, "task_state": task_state}
@@ -107,7 +107,7 @@ def find_task_state(checkpoint, weights):
     return task_state
 
 
-def updates_of(checkpoint):
+def num_updates_of(checkpoint):
     """The number of updates that a checkpoint has seen; 0 for one that was not trained."""
     history = checkpoint.get("optimizer_history")
     return history[-1].get("num_updates", 0) if history else 0

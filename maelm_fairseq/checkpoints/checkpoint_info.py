@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ..base.typed_values import as_type
 from ..label_scale import UNSCALED
 from ..state_dicts import has_lm_head
-from .building import updates_of
+from .building import num_updates_of
 from .schema import TaskState
 
 # Sections of fairseq's configuration that say how a model was trained.
@@ -108,7 +108,7 @@ def info_of_checkpoint(checkpoint, path):
         options=options,
         saved_options=saved_options,
         has_lm_head=has_lm_head(checkpoint["model"]),
-        updates=updates_of(checkpoint) or None,
+        updates=num_updates_of(checkpoint) or None,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file_sha256=task.train_file,

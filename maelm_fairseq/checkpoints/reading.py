@@ -18,12 +18,12 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
         "pip install -c constraints.txt ."
     )
 
-PLAIN = {str, bytes, int, float, bool, type(None)}
+PLAIN_TYPES = {str, bytes, int, float, bool, type(None)}
 PLAIN_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 PLAIN_DTYPES |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool}
 
 
-def read_file(path, writer="fairseq-train", allow_old_format=False):
+def read_torch_file(path, writer="fairseq-train", allow_old_format=False):
     """Reads what torch.save wrote onto the CPU; nothing in it is executed.
 
     Args:
@@ -105,8 +105,8 @@ def check_members(members, size):
 class Copier:
     """Copies what was loaded, so that nothing depends on the file any longer.
 
-    It refuses values of any type that `read_file` does not return, and tensors that PyTorch loads
-    although they are without numbers, or of one number that is repeated billions of times.
+    It refuses values of any type that `read_torch_file` does not return, and tensors that PyTorch
+    loads although they are without numbers, or of one number that is repeated billions of times.
     """
 
     def __init__(self, size):
@@ -122,7 +122,7 @@ class Copier:
         Raises ValueError: it contains more than tensors, plain values, and containers of them
         """
         value_type = type(value)
-        if value_type in PLAIN:
+        if value_type in PLAIN_TYPES:
             return value
         if value_type in (torch.Tensor, torch.nn.Parameter):
             return self._tensor(value.detach())

@@ -14,7 +14,7 @@ from ..base.typed_values import as_type
 from ..fairseq_api import criterions, models, tasks
 from ..model import MaeLmModel
 from .building import upgraded_checkpoint
-from .reading import read_file
+from .reading import read_torch_file
 
 # What fairseq saves, without the `args` of old releases, which it would prefer to `cfg`.
 KEPT_KEYS = [
@@ -38,39 +38,39 @@ SAFE_FAIRSEQ_NAMES = ["sentence_prediction"]
 
 def read_for_fairseq(path):
     """Reads a checkpoint for fairseq's functions; see `sanitized_for_fairseq`."""
-    return sanitized_for_fairseq(read_file(path), path)
+    return sanitized_for_fairseq(read_torch_file(path), path)
 
 
 def sanitized_for_fairseq(checkpoint, path):
-    """What fairseq's functions get of a `checkpoint` that `reading.read_file` returned.
+    """What fairseq's functions get of a `checkpoint` that `reading.read_torch_file` returned.
 
     Raises UsageError: it is not a checkpoint of fairseq's, or an option has a value of another type
     """
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         raise UsageError(f"{path}: found no model weights; expected a file of fairseq-train")
     cfg = checkpoint["cfg"] if isinstance(checkpoint.get("cfg"), dict) else {}
-    if is_of_our_model(cfg):
+    if is_plugin_model(cfg):
         checkpoint = upgraded_checkpoint(checkpoint, path)
         cfg = checkpoint["cfg"]
-    sections = {part: plugin_options(part, cfg.get(part), path) for part in REGISTRIES}
+    sections = {part: checked_section_options(part, cfg.get(part), path) for part in REGISTRIES}
     kept = {key: checkpoint[key] for key in KEPT_KEYS if key in checkpoint}
     kept["cfg"] = {part: options for part, options in sections.items() if options is not None}
     optimization = cfg.get("optimization")
     kept["max_update"] = optimization.get("max_update") if isinstance(optimization, dict) else None
-    kept["components"] = {part: name_in(cfg.get(part)) for part in COMPONENTS}
+    kept["components"] = {part: component_name(cfg.get(part)) for part in COMPONENTS}
     return kept
 
 
-def is_of_our_model(cfg):
+def is_plugin_model(cfg):
     """Whether a configuration is for this plugin's model, or one derived from it.
 
     `cfg` is a dict, or a configuration of fairseq's.
     """
-    registered = models.MODEL_REGISTRY.get(name_in(cfg.get("model")))
+    registered = models.MODEL_REGISTRY.get(component_name(cfg.get("model")))
     return registered is not None and issubclass(registered, MaeLmModel)
 
 
-def name_in(section):
+def component_name(section):
     """What a section of a configuration configures: its `_name`; None if it has none."""
     if isinstance(section, (dict, DictConfig)):
         name = section.get("_name")
@@ -79,7 +79,7 @@ def name_in(section):
     return name if isinstance(name, str) else None
 
 
-def is_fairseqs(part, name):
+def is_fairseq_builtin(part, name):
     """Whether a model, task or criterion of this name is fairseq's own.
 
     This plugin's models and checkpoints use none of these, except for SAFE_FAIRSEQ_NAMES.
@@ -91,7 +91,7 @@ def is_fairseqs(part, name):
     return registered.__module__.startswith("fairseq.")
 
 
-def plugin_options(part, section, path):
+def checked_section_options(part, section, path):
     """The options in a section of a checkpoint's configuration.
 
     Args:
@@ -102,9 +102,9 @@ def plugin_options(part, section, path):
         part that is neither of this plugin nor derived from one that is
     """
     registry, dataclasses = REGISTRIES[part]
-    name = name_in(section)
+    name = component_name(section)
     config_class = dataclasses.get(name)
-    if config_class is None or is_fairseqs(part, name):
+    if config_class is None or is_fairseq_builtin(part, name):
         return None
     names = [field.name for field in fields(config_class)]
     options = {option: section[option] for option in names if option in section}

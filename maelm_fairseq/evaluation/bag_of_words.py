@@ -26,7 +26,7 @@ from ..base.destinations import check_new_file
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
-from ..finetuning.labels import classes_of_training, label_to_target, labels_text
+from ..finetuning.labels import classes_of_training, describe_labels, label_to_target
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
 from .baseline_scores import (
@@ -125,7 +125,7 @@ def margins_or_values(model, x):
     return np.stack([-margins, margins], axis=1)  # of two classes
 
 
-def predict_margins(counts, targets, train_indices, test_indices):
+def train_and_predict_margins(counts, targets, train_indices, test_indices):
     """The margin of each class, or the values, of examples, after training on others.
 
     Args:
@@ -138,14 +138,17 @@ def predict_margins(counts, targets, train_indices, test_indices):
     return margins_or_values(train_best(x[train_indices], targets[train_indices]), x[test_indices])
 
 
-def predict_with_bag(counts, targets, train_indices, test_indices):
-    """The classes or values that a bag of words predicts, (n,); see `predict_margins`."""
+def train_and_predict(counts, targets, train_indices, test_indices):
+    """The classes or values that a bag of words predicts, (n,); see `train_and_predict_margins`."""
     x = counts.weights(train_indices)
     return train_best(x[train_indices], targets[train_indices]).predict(x[test_indices])
 
 
 def predict_most_frequent(targets, train_indices, test_indices):
-    """The class of most training examples, predicted for others: (n,); see `predict_margins`."""
+    """The class of most training examples, predicted for others: (n,).
+
+    See `train_and_predict_margins`.
+    """
     classes, counts = np.unique(targets[train_indices], return_counts=True)
     return np.full(len(test_indices), classes[counts.argmax()])
 
@@ -183,7 +186,7 @@ class LabelledExamples:
             start = len(targets)
             examples = [example for example in table.examples if example.label is not None]
             labels = [example.label for example in examples]
-            print(f"{table}{labels_text(labels, self.classes, split)}")
+            print(f"{table}{describe_labels(labels, self.classes, split)}")
             for example in examples:
                 self.texts.append(example.texts)
                 targets.append(label_to_target(example, self.classes, table.path, split))
@@ -206,7 +209,9 @@ def baseline_predictions(labelled):
     Returns: {predictor: (n, classes), or (n, 1) for values}
     """
     targets_and_indices = labelled.targets, labelled.train_indices, labelled.scored_indices
-    predictions = {BAG_OF_WORDS: predict_margins(NgramCounts(labelled.texts), *targets_and_indices)}
+    predictions = {
+        BAG_OF_WORDS: train_and_predict_margins(NgramCounts(labelled.texts), *targets_and_indices)
+    }
     if labelled.classes is not None:
         frequent = predict_most_frequent(*targets_and_indices)
         predictions[MOST_FREQUENT] = one_hot(frequent, len(labelled.classes))

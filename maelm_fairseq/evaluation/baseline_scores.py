@@ -31,8 +31,7 @@ class BaselineOutcome:
 
     scores: List[Score]
     # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
-    # that has a label: K numbers, or the index of each word's tag. The entry
-    # in the file has the name of this field.
+    # that has a label: K numbers, or the index of each word's tag.
     outputs: Dict[str, List[List[float]]]
 
 

@@ -21,7 +21,12 @@ from ..base.errors import UsageError
 from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
-from ..finetuning.tagged_files import COLUMN_HELP, CONLLU_COLUMNS, count_text, read_tagged_folder
+from ..finetuning.tagged_files import (
+    COLUMN_HELP,
+    CONLLU_COLUMNS,
+    describe_sentences,
+    read_tagged_folder,
+)
 from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
@@ -157,7 +162,7 @@ class TaggedSentences:
         self.metrics = metrics_of_tags(self.labels)
         self.files = {}
         for path, sentences in files.items():
-            print(f"{path}: {count_text(sentences)}")
+            print(f"{path}: {describe_sentences(sentences)}")
             self.files[os.path.basename(path)] = sentences
         self.train = self.files.pop(next(iter(self.files)))
 

@@ -11,7 +11,7 @@ from ..finetuning.sentence_files import SENTENCE_FILES
 from .few_shot import REPEATS
 from .pair_files import read_pairs
 from .probe_baselines import BASELINES
-from .probe_tasks import PRIMARY_TASKS, SECONDARY
+from .probe_tasks import PRIMARY_TASKS, SECONDARY_TASKS
 from .report import models_of_arm
 
 
@@ -50,7 +50,7 @@ def parse(arguments, command, description):
 def add_options(add):
     """Adds the options of the program by `add`, a parser's `add_argument`."""
     tasks = f"default: all in --labelled, or {' '.join(PRIMARY_TASKS)}; there are also "
-    tasks += " ".join(SECONDARY)
+    tasks += " ".join(SECONDARY_TASKS)
     add(
         "--checkpoint",
         action="extend",

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from .bag_of_words import BAG_STRENGTHS, NgramCounts, predict_most_frequent, predict_with_bag
+from .bag_of_words import BAG_STRENGTHS, NgramCounts, predict_most_frequent, train_and_predict
 from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .model_record import TEXT_FEATURE
@@ -51,7 +51,7 @@ def record_baselines(records, task, repeats):
     if not missing:
         return
     counts = NgramCounts(task.texts)
-    predict = partial(predict_with_bag, counts, task.targets)
+    predict = partial(train_and_predict, counts, task.targets)
     for name in missing:
         if name == TEXT_FEATURE:
             array = predict_by_folds(task, predict)[None]

@@ -33,7 +33,7 @@ PRIMARY_TASKS = [
 ]
 # Reported, but in no mean: as imdb has only 527 reviews, its error would be the largest part of the
 # error of a mean; the others came later, to test what had been decided by the mean.
-SECONDARY = ["imdb", "sms_spam", "agreement"]
+SECONDARY_TASKS = ["imdb", "sms_spam", "agreement"]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from ..base.files import atomic_write
 from .few_shot import has_few_shot, most_shots
 from .model_record import SCORE_COLUMNS, all_scores
-from .probe_tasks import SECONDARY
+from .probe_tasks import SECONDARY_TASKS
 from .report import Report
 
 SCORES_FILE = "scores.csv"  # of all models in a folder
@@ -43,7 +43,7 @@ def record_path(args, name):
 
 def write_tables(args, tasks, records, baselines):
     """Writes SCORES_FILE and TABLES_FILE, and prints the comparisons of arms."""
-    secondary = [] if args.labelled else SECONDARY
+    secondary = [] if args.labelled else SECONDARY_TASKS
     names_of_tasks = [task.name for task in tasks]
     names_of_pairs = [pairs.name for pairs in args.pairs]
     report = Report(records, names_of_tasks, names_of_pairs, secondary, baselines)
@@ -58,7 +58,9 @@ def write_tables(args, tasks, records, baselines):
         interval = f"{low:+.2f} to {high:+.2f}"
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
         print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
-    on_embeddings = [task.name for task in tasks if any(are_embeddings_chosen(records, task.name))]
+    on_embeddings = [
+        task.name for task in tasks if any(embeddings_chosen_by_model(records, task.name))
+    ]
     if on_embeddings:
         print(
             f"{', '.join(on_embeddings)}: a probe read the embeddings, below all layers; tables of "
@@ -67,6 +69,6 @@ def write_tables(args, tasks, records, baselines):
     print(f"tables: {path}")
 
 
-def are_embeddings_chosen(records, task):
+def embeddings_chosen_by_model(records, task):
     """Whether the training folds chose layer 0 for each encoder: list of bool."""
     return [bool((record.arrays[f"{task}/mean/layers"] == 0).any()) for record in records]

@@ -8,7 +8,7 @@ checkpoints also have them in the state of the task.
 import logging
 import os
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Optional
 
 import torch
@@ -22,6 +22,7 @@ from ..base.provenance import sha256
 from ..base_task import MaeLmBaseTask, check_metric_is_logged
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
+from ..checkpoints.schema import TaskState
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..vocabulary import load_dictionary_and_tokenizer
@@ -138,6 +139,19 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     def report(self, dataset, predictions):
         """Precision, recall and F1 of each class, as a text; None where there are no classes."""
 
+    def record_state(self, **entries):
+        """Puts entries into the state of the task, which checkpoints keep.
+
+        Raises TypeError: an entry is no field of `schema.TaskState`, so that nothing would read it
+        """
+        unknown = entries.keys() - {field.name for field in fields(TaskState)}
+        if unknown:
+            raise TypeError(
+                f"{', '.join(unknown)}: expected fields of checkpoints.schema.TaskState; add them "
+                "there"
+            )
+        self.state.merge_state_dict(entries)
+
     # Files, each of which is read once
 
     def path(self, split, required=True):
@@ -168,7 +182,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
             self.prepare_state()
             for split in ["train", "valid"]:  # a resumed run must have the same files
                 path = self.path(split, required=False)
-                self.state.merge_state_dict({f"{split}_file": path and sha256(path)})
+                self.record_state(**{f"{split}_file": path and sha256(path)})
         model = super().build_model(cfg, from_checkpoint)
         self.set_max_tokens(model)
         self.add_head(model)
@@ -196,9 +210,9 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         path, state, _ = first_accepted(paths, read_checkpoint)
         return path, state
 
-    def keep_pretraining_options(self, path, state):
+    def keep_pretraining_options(self, path, checkpoint):
         """Puts into the state how the encoder of a checkpoint was pretrained."""
-        self.state.merge_state_dict(asdict(info_of_checkpoint(state, path).pretraining))
+        self.record_state(**asdict(info_of_checkpoint(checkpoint, path).pretraining))
 
     def load_dataset(self, split, **kwargs):
         dataset = self.make_dataset(self.path(split), split, self.read_split(split))
@@ -239,7 +253,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         if kept.get("num_updates") != update:
             kept = {"num_updates": update}
         scores = {**kept, self.validation.split: agg[METER].scores()}
-        self.state.merge_state_dict({SCORES_ENTRY: scores})
+        self.record_state(**{SCORES_ENTRY: scores})
 
 
 def layers_below_head(name, num_layers):

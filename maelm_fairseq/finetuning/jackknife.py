@@ -22,14 +22,14 @@ def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
     Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
         and where a score is not defined
     """
-    return errors_of_jackknife(scores_without_groups(score_subset, indices, groups))
+    return jackknife_errors(leave_groups_out(score_subset, indices, groups))
 
 
-def scores_without_groups(score_subset, indices, groups=JACKKNIFE_GROUPS):
+def leave_groups_out(score_subset, indices, groups=JACKKNIFE_GROUPS):
     """The scores without each group of examples: list of {metric: score}.
 
-    Arguments as for `standard_errors`. With the same indices, the groups are the same. Without a
-    single example there are no scores: nan.
+    Arguments as for `standard_errors`. With the same indices, the groups are the same. With fewer
+    than two examples, all scores are nan.
     """
     if len(indices) < 2:
         return [dict.fromkeys(score_subset(list(indices)), math.nan)]
@@ -38,8 +38,8 @@ def scores_without_groups(score_subset, indices, groups=JACKKNIFE_GROUPS):
     return [score_subset([index for index in indices if index not in group]) for group in left_out]
 
 
-def errors_of_jackknife(scores):
-    """The standard errors {metric: error} of `scores_without_groups`, or of their differences."""
+def jackknife_errors(scores):
+    """The standard errors {metric: error} of `leave_groups_out`, or of their differences."""
     errors = {}
     for metric in scores[0]:
         values = np.array([scores_of_the_rest[metric] for scores_of_the_rest in scores])

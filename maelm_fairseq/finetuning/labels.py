@@ -23,7 +23,7 @@ def classes_of_training(path, labels):
     Raises:
         UsageError: there is only one class
     """
-    logger.info(f"{path}: {counts_text(labels)}")
+    logger.info(f"{path}: {describe_label_counts(labels)}")
     counts = Counter(labels)
     classes = sorted(counts)
     rare = [label for label in classes if counts[label] < RARE_LABEL_COUNT]
@@ -71,7 +71,7 @@ def label_to_target(example, classes, path, split):
     return index_of_label(example.label, classes, path, example.line)
 
 
-def labels_text(labels, classes, split):
+def describe_labels(labels, classes, split):
     """Summarises the labels of a file for the log; `labels` omits unlabelled examples.
 
     Args:
@@ -81,7 +81,7 @@ def labels_text(labels, classes, split):
     """
     if not is_test_split(split):
         if classes and split.startswith("valid"):
-            return f"; {counts_text(labels)}"
+            return f"; {describe_label_counts(labels)}"
         return ""
     if not labels:
         return "; no labels"
@@ -92,7 +92,7 @@ def labels_text(labels, classes, split):
     return text
 
 
-def counts_text(labels):
+def describe_label_counts(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())
     listed = ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])

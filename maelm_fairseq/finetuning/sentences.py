@@ -18,7 +18,7 @@ from .finetuning_dataset import FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .jackknife import MAX_JACKKNIFE_GROUPS
 from .labelled_files import is_test_split
-from .labels import classes_of_training, label_to_target, labels_text
+from .labels import classes_of_training, describe_labels, label_to_target
 from .sentence_files import SENTENCE_FILES, TableSchema, numeric_labels_warning, read_sentences
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class SentencesTask(FineTuningTask):
         return read_sentences(path, is_test_split(split), schema.is_regression, schema)
 
     def record_labels(self, path, table):
-        self.state.merge_state_dict({"labels": None, "form": list(table.schema)})
+        self.record_state(labels=None, form=list(table.schema))
         if table.schema.is_regression:
             values = [float(example.label) for example in table.examples]
             if min(values) == max(values):
@@ -100,10 +100,10 @@ class SentencesTask(FineTuningTask):
             largest = max(map(abs, values)) or 1.0  # the squares of very small numbers would be 0
             mean = np.mean(values)
             std = np.std(np.divide(values, largest)) * largest
-            self.state.merge_state_dict({STANDARDISED: [float(mean), float(std) or 1.0]})
+            self.record_state(**{STANDARDISED: [float(mean), float(std) or 1.0]})
             return
         classes = classes_of_training(path, [example.label for example in table.examples])
-        self.state.merge_state_dict({"labels": classes})
+        self.record_state(labels=classes)
         warning = numeric_labels_warning(path, classes)
         if warning:
             logger.warning(warning)
@@ -120,7 +120,7 @@ class SentencesTask(FineTuningTask):
         if cut:
             summary += f"; {cut:,} cut to {self.max_tokens} tokens"
         labels = [example.label for example in table.examples if example.label is not None]
-        summary += labels_text(labels, self.state.labels, split)
+        summary += describe_labels(labels, self.state.labels, split)
         return SentenceDataset(
             table.examples,
             task=self,

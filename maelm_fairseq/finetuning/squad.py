@@ -20,8 +20,8 @@ from .windows import (
     MAX_WINDOW_TOKENS,
     Candidate,
     WindowSizes,
+    best_candidate,
     best_in_window,
-    best_of,
     has_no_answer,
     log_probabilities,
     pieces_of,
@@ -56,7 +56,7 @@ def target_in_window(span, window):
     return np.add(span, window.offset - window.first)
 
 
-def left_out_text(left_out, split):
+def describe_left_out(left_out, split):
     """What the log says about questions, a list of ids, whose answer is not at its place."""
     if not left_out:
         return ""
@@ -125,7 +125,7 @@ class SquadTask(FineTuningTask):
 
     def record_labels(self, path, questions):
         all_answered = all(question.answers for question in questions)
-        self.state.merge_state_dict({"may_be_empty": not all_answered})
+        self.record_state(may_be_empty=not all_answered)
 
     def make_dataset(self, path, split, questions):
         sizes = WindowSizes(self.max_tokens)
@@ -155,7 +155,7 @@ class SquadTask(FineTuningTask):
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         metrics = choose_metrics(questions, split)
         summary = f"{path}: {len(questions):,} questions, {len(windows):,} windows"
-        summary += self.sizes_text(sizes, cut) + left_out_text(left_out, split)
+        summary += self.sizes_text(sizes, cut) + describe_left_out(left_out, split)
         if is_test_split(split):
             summary += "; it has answers and is scored at the end" if metrics else "; no answers"
         return SquadDataset(
@@ -207,7 +207,7 @@ class SquadTask(FineTuningTask):
             candidates.setdefault(dataset.owners[index], []).append(Candidate(*candidate))
         texts = {}
         for i in sorted(candidates):
-            best = best_of(candidates[i])
+            best = best_candidate(candidates[i])
             if has_no_answer(best, self.state.may_be_empty):
                 texts[i] = ""
             else:

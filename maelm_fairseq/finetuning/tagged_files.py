@@ -20,7 +20,7 @@ CONLLU = "ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split()
 CONLLU_COLUMNS = ["upos", "xpos", "feats", "deprel"]  # those that can be the tags
 COLUMN_HELP = "of CoNLL-U files: the column of the tags"  # of the option --conllu-column
 NO_VALUE = "_"
-MAY_BE_EMPTY = "feats"  # the column in which NO_VALUE is a tag of its own: no features
+COLUMN_WITH_EMPTY_TAGS = "feats"  # the column in which NO_VALUE is a tag of its own: no features
 
 
 class Sentence(NamedTuple):
@@ -67,13 +67,13 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
     return sentences
 
 
-def count_text(sentences):
+def describe_sentences(sentences):
     """How many sentences and words there are, for the user."""
     words = sum(len(sentence.words) for sentence in sentences)
     return f"{len(sentences):,} sentences of {words:,} words"
 
 
-def has_tags(sentences, labels):
+def tags_match_training(sentences, labels):
     """Whether the last column of a test file has tags, most of which occur in training."""
     tags = flatten(sentence.tags for sentence in sentences)
     return 2 * sum(tag in labels for tag in tags) > len(tags)
@@ -100,7 +100,7 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     test_path = find_file(folder, "test", TAGGED_FILES, required=False)
     if test_path:
         sentences = read_tagged(test_path, is_test=True, column=column)
-        if has_tags(sentences, labels):
+        if tags_match_training(sentences, labels):
             files[test_path] = sentences
         else:
             print(f"{test_path}: not scored, as it has no tags of the training file")
@@ -281,7 +281,7 @@ def with_checked_tags(path, sentences, column, is_test):
             f"{path}: the column {column} is {NO_VALUE!r} for every word, expected tags; set "
             f"--conllu-column to another of {', '.join(CONLLU_COLUMNS)}"
         )
-    if without and column != MAY_BE_EMPTY:
+    if without and column != COLUMN_WITH_EMPTY_TAGS:
         raise UsageError(
             f"{path}: line {without[0]}: the column {column} is {NO_VALUE!r}, expected a tag, as "
             "other words have one; correct it, or choose another --conllu-column"

@@ -20,9 +20,9 @@ from .tagged_files import (
     COLUMN_HELP,
     CONLLU_COLUMNS,
     TAGGED_FILES,
-    count_text,
-    has_tags,
+    describe_sentences,
     read_tagged,
+    tags_match_training,
 )
 
 
@@ -78,7 +78,7 @@ class TaggingTask(FineTuningTask):
 
     def record_labels(self, path, sentences):
         tags = flatten(sentence.tags for sentence in sentences)
-        self.state.merge_state_dict({"labels": classes_of_training(path, tags)})
+        self.record_state(labels=classes_of_training(path, tags))
 
     def add_head(self, model):
         cfg = model.cfg
@@ -91,7 +91,7 @@ class TaggingTask(FineTuningTask):
         sequences = []
         targets = []
         sentence_of = []  # the index of the sentence of each sequence of tokens
-        if is_test_split(split) and not has_tags(sentences, self.state.labels):
+        if is_test_split(split) and not tags_match_training(sentences, self.state.labels):
             sentences = [sentence._replace(tags=[]) for sentence in sentences]
         for i, sentence in enumerate(sentences):
             labels = self.labels_of(sentence, path, split)
@@ -120,7 +120,7 @@ class TaggingTask(FineTuningTask):
 
     def summary_of(self, sentences, parts):
         """What the log says about sentences and the number of sequences that they became."""
-        summary = count_text(sentences)
+        summary = describe_sentences(sentences)
         more_parts = parts - len(sentences)
         if more_parts:
             summary += f"; sentences of more than {self.max_tokens} tokens are split"
@@ -170,7 +170,7 @@ class TaggingTask(FineTuningTask):
                 yield dataset.sentences[i], [self.state.labels[index] for index in indices]
 
     def prediction_file(self, dataset, predictions, name):
-        """A word and its tag a line, and an empty line after each sentence."""
+        """A word and its tag per line, and an empty line after each sentence."""
         lines = []
         for sentence, tags in self.tagged(dataset, predictions):
             lines += [f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags)]

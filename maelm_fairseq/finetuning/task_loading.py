@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from ..base.errors import UsageError
 from ..checkpoints.building import build_model, default_device, read_checkpoint
-from ..checkpoints.sections import plugin_options
+from ..checkpoints.sections import checked_section_options
 from ..fairseq_api import tasks
 from . import sentences, squad, tagging  # noqa: F401  their tasks register themselves
 from .finetuning_task import FineTuningTask
@@ -43,7 +43,7 @@ def load_task(checkpoint_file, **options):
         UsageError: it is not a checkpoint of such a task
     """
     checkpoint = read_checkpoint(checkpoint_file)
-    saved = plugin_options("task", checkpoint["cfg"].get("task"), checkpoint_file)
+    saved = checked_section_options("task", checkpoint["cfg"].get("task"), checkpoint_file)
     saved = saved or {"_name": None}
     name = saved.pop("_name")
     if task_class_of(name) is None:

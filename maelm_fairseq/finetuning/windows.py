@@ -134,7 +134,7 @@ def best_in_window(scores, window, pieces):
     return Candidate(float(spans.max()), int(begins[first]), int(ends[last]), none)
 
 
-def best_of(candidates):
+def best_candidate(candidates):
     """The best `Candidate` of the windows of a question.
 
     The model was trained to point at `<s>` in a window without the answer, so that the scores of
@@ -146,5 +146,5 @@ def best_of(candidates):
 
 
 def has_no_answer(candidate, may_be_empty):
-    """Whether it is more probable that there is no answer, if the model has learned of such."""
+    """Whether no answer is more probable; only if the model was trained on questions without."""
     return may_be_empty and candidate.no_answer_score > candidate.score

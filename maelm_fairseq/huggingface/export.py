@@ -34,7 +34,7 @@ from ..base.running import run_main
 from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..finetuning.squad import SquadTask
-from ..heads import SpanHead, only_head
+from ..heads import SpanHead, only_head_name
 from ..hub import MaeLm
 from ..label_scale import UNSCALED, fold_label_scale_into_head
 from ..vocabulary import load_dictionary_and_tokenizer
@@ -100,7 +100,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     stored = set(state["model"])
     model = build_model(state, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
-    head_name, head = head_of(model, checkpoint)
+    head_name, head = find_head(model, checkpoint)
     if info.label_scale != UNSCALED:
         fold_label_scale_into_head(head, *info.label_scale)
         info = replace(info, label_scale=UNSCALED)
@@ -126,9 +126,9 @@ def export(checkpoint, data, dest, format="auto", description=None):
     return Exported(config["architectures"][0], left_out, comparison, was_there)
 
 
-def head_of(model, checkpoint):
+def find_head(model, checkpoint):
     """The name and the module of the head that a model was fine-tuned with; None without one."""
-    name = only_head(model.classification_heads)
+    name = only_head_name(model.classification_heads)
     if name is None:
         return None, None
     head = model.classification_heads[name]

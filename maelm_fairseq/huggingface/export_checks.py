@@ -153,7 +153,7 @@ class ExportChecker:
                 begin = spans[-1][1] + 1 if spans else 0
                 spans.append((begin, begin + len(word)))
             groups = tag(text, aggregation_strategy="first", ignore_labels=[])
-            are_whole = self.are_kept_whole(text, spans)
+            are_whole = self.kept_whole_by_word(text, spans)
             if all(are_whole):
                 ends = {end for group in groups for end in (group["start"], group["end"])}
                 within_words = sorted(ends.difference(*spans))
@@ -165,7 +165,7 @@ class ExportChecker:
                     entity = label[2:] if label[:2] in ("B-", "I-") else label
                     self.expect(f"group of {word!r} in {text!r}", entities, [entity])
 
-    def are_kept_whole(self, text, spans):
+    def kept_whole_by_word(self, text, spans):
         """Whether the pipeline keeps the word of each span whole.
 
         It begins a new word at an unknown token, and at a token that starts where the word does.

@@ -76,7 +76,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """Writes the checkpoint; the arguments are the program's options.
 
     Returns:
-        source: `roberta_source.Source`
+        source: `roberta_source.RobertaSource`
         cfg: `config.MaeLmConfig` of the new checkpoint
     Raises:
         FileNotFoundError: an input does not exist
@@ -86,21 +86,21 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """
     check_new(dest)
     source = read_source(checkpoint)
-    max_positions = repeat_positions(source, extend_positions)
+    max_positions = extend_positions(source, extend_positions)
     sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
     cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
         check_model_options(cfg)
     except UsageError as error:
         raise UsageError(f"{source.path}: {error}") from None
-    dictionary = match_vocabulary(source, data)
+    dictionary = add_word_embeddings(source, data)
     checkpoint_contents = build_checkpoint(source, cfg, dictionary, data, seed)
     os.makedirs(os.path.dirname(os.path.abspath(dest)), exist_ok=True)
     save_state(checkpoint_contents, dest, must_be_new=True)
     return source, cfg
 
 
-def repeat_positions(source, wanted):
+def extend_positions(source, wanted):
     """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
     count = len(source.weights[name]) - 1  # the first row is for padding
@@ -117,7 +117,7 @@ def repeat_positions(source, wanted):
     return wanted
 
 
-def match_vocabulary(source, data):
+def add_word_embeddings(source, data):
     """The dictionary of a folder of data, after comparing it with the vocabulary of `source`.
 
     The embeddings of `source` get a row for each word that was added to its vocabulary: the mean of

@@ -15,7 +15,7 @@ from ..base.opening import as_usage_error
 from ..base.typed_values import as_type, short_repr
 from ..base.vocabulary_files import read_tokenizer
 from ..checkpoints.compatibility import model_configuration
-from ..checkpoints.reading import read_file
+from ..checkpoints.reading import read_torch_file
 from .export_kinds import ENCODER, MASKED_LM
 from .weights import ROBERTA, stock_modules
 
@@ -71,7 +71,7 @@ def read_source(folder):
 
     Nothing in it is executed.
 
-    Returns: `Source`
+    Returns: `RobertaSource`
     Raises:
         FileNotFoundError: a file is missing
         UsageError: it cannot be read, or computes something other than RoBERTa
@@ -103,7 +103,7 @@ def read_source(folder):
 
 
 def read_config(folder, path):
-    """The configuration of the model in the folder `path`: a dict of what RoBERTa computes."""
+    """The contents of config.json, at `path` in a folder: a dict, of a model that is a RoBERTa."""
     if not os.path.isfile(path):
         if os.path.isfile(os.path.join(folder, PEFT_CONFIG)):
             raise UsageError(
@@ -249,7 +249,9 @@ def read_weights(folder):
     path = os.path.join(folder, "pytorch_model.bin")
     if os.path.isfile(path):
         return as_type(
-            Dict[str, torch.Tensor], read_file(path, "transformers", allow_old_format=True), path
+            Dict[str, torch.Tensor],
+            read_torch_file(path, "transformers", allow_old_format=True),
+            path,
         )
     raise MissingFileError(
         f"{folder}: expected model.safetensors or pytorch_model.bin, whole, beside config.json"

@@ -26,10 +26,10 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from ..base.byte_level_tokenizer import ByteLevelTokenizer
-from ..base.errors import InstallationError, UsageError, install
+from ..base.errors import InstallationError, UsageError, install_command
 from ..base.json_files import save_json
 from ..base.text_input import tokens_of
-from ..base.tokenizer import BOS, EOS, MASK, SPECIAL, UNKNOWN
+from ..base.tokenizer import BOS, EOS, MASK, SPECIAL_SYMBOLS, UNKNOWN
 from ..base.words import WORD_START
 from ..preparation.manifest import read_split_summary
 from .edge_cases import EDGE_CASES, EDGE_CASES_WITH_MASK
@@ -38,7 +38,7 @@ try:
     from sentencepiece import sentencepiece_model_pb2
 except Exception as error:
     # protobuf is missing, or older than sentencepiece needs, which is an error of its own class.
-    raise InstallationError(f"{error}: {install('huggingface')}") from None
+    raise InstallationError(f"{error}: {install_command('huggingface')}") from None
 
 UNIGRAM = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("UNIGRAM")
 BPE = sentencepiece_model_pb2.TrainerSpec.ModelType.Value("BPE")
@@ -103,7 +103,9 @@ def build_tokenizer(tokenizer):
     if has_bytes:
         decoder = decoders.Sequence([decoders.ByteFallback(), decoder])
     hf_tokenizer.decoder = decoder
-    hf_tokenizer.add_special_tokens([AddedToken(symbol, normalized=False) for symbol in SPECIAL])
+    hf_tokenizer.add_special_tokens(
+        [AddedToken(symbol, normalized=False) for symbol in SPECIAL_SYMBOLS]
+    )
     hf_tokenizer.add_special_tokens([AddedToken(MASK, lstrip=True, normalized=False)])
     hf_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
@@ -124,9 +126,9 @@ def build_model(tokenizer, model_type, numbers, has_bytes):
             if not processor.is_byte(i):
                 scores[processor.id_to_piece(i)] = processor.get_score(i)
         return models.BPE(
-            ids, merges_of(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes
+            ids, bpe_merges(scores), unk_token="<unk>", fuse_unk=True, byte_fallback=has_bytes
         )
-    scores = [0.0] * len(SPECIAL) + [processor.get_score(i) for i in numbers]
+    scores = [0.0] * len(SPECIAL_SYMBOLS) + [processor.get_score(i) for i in numbers]
     pieces = list(zip(vocabulary, scores))
     return models.Unigram(pieces, unk_id=UNKNOWN, byte_fallback=has_bytes)
 
@@ -266,12 +268,12 @@ def is_known_difference(text):
     return (
         not {"\x85", SEPARATOR, WITHIN_WORD, "\uff9e", "\uff9f"}.isdisjoint(text)
         or any(map(operator.and_, is_mark, is_mark[1:]))
-        or any(special in text for special in SPECIAL)
+        or any(special in text for special in SPECIAL_SYMBOLS)
         or bool(CONTROLS.match(text))
     )
 
 
-def merges_of(scores):
+def bpe_merges(scores):
     """{piece: score} -> the pairs of pieces that BPE joins, in the order in which it does so."""
     splits = []
     for piece, score in scores.items():

@@ -6,7 +6,7 @@ Letters in shapes: T tokens of a text.
 import torch
 
 from ..base.errors import UsageError
-from ..heads import only_head
+from ..heads import only_head_name
 from .encoding import Encoding
 
 
@@ -16,7 +16,7 @@ class FineTuned(Encoding):
     def _head(self):
         """The head of fine-tuning; refuses a model without one."""
         heads = self.model.classification_heads
-        name = only_head(heads)
+        name = only_head_name(heads)
         if name is None:
             raise UsageError("the checkpoint has no head: predictions need a fine-tuned model")
         return heads[name]

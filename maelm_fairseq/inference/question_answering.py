@@ -9,8 +9,8 @@ from ..base.errors import UsageError
 from ..base.text_input import paired
 from ..finetuning.windows import (
     WindowSizes,
+    best_candidate,
     best_in_window,
-    best_of,
     has_no_answer,
     log_probabilities,
     pieces_of,
@@ -59,7 +59,7 @@ class QuestionAnswering(FineTuned):
         for sequence, logits, window in zip(sequences, self._logits(head, sequences), windows):
             scores = log_probabilities(logits[None], sequence[None])[0].double().numpy()
             candidates.append(best_in_window(scores, window, pieces))
-        best = best_of(candidates)
+        best = best_candidate(candidates)
         if has_no_answer(best, self.info.may_be_empty) or best.score == -math.inf:
             return Answer("", 0, math.exp(best.no_answer_score))
         return Answer(context[best.begin : best.end], best.begin, math.exp(best.score))

@@ -16,7 +16,7 @@ from ..base.vocabulary_files import read_tokenizer
 from .binarized import is_encoded, shard_folder
 from .manifest import SplitRecord, part_fingerprint
 
-AGAIN = "remove {} and run prepare.sh again"
+PREPARE_AGAIN = "remove {} and run prepare.sh again"
 MAX_UNKNOWN_RATE = 0.01
 FEW_TOKENS = 100  # for each symbol of the vocabulary
 FEW_TO_VALIDATE = 20_000
@@ -54,7 +54,7 @@ def check_split(folder, name, tokenizer, expected):
     """
     prefix = os.path.join(folder, name)
     data = prefix + ".bin"
-    advice = AGAIN.format(prefix + ".*")
+    advice = PREPARE_AGAIN.format(prefix + ".*")
     if not is_encoded(folder, name):
         raise UsageError(
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"
@@ -74,7 +74,7 @@ def check_split(folder, name, tokenizer, expected):
         ("bin", data, sha256_of_tokens(tokens)),
     ]
     check_unchanged(prefix, checksums, record, advice)
-    counts = check_lines(data, index, tokens, tokenizer, record.sample, advice)
+    counts = count_and_compare_lines(data, index, tokens, tokenizer, record.sample, advice)
     rate = report_counts(prefix, counts, record)
     counted = {
         "text_lines": counts.text_lines,
@@ -119,7 +119,7 @@ def sha256_of_tokens(tokens):
     return digest.hexdigest()
 
 
-def check_lines(data, index, tokens, tokenizer, sample, advice):
+def count_and_compare_lines(data, index, tokens, tokenizer, sample, advice):
     """Counts lines and documents, and compares the tokens of a sample of lines with its text.
 
     Args:
@@ -235,7 +235,7 @@ def check_whole(split, parts, dest, valid_documents):
     written = {}
     for name in ("text_lines", "documents"):
         written[name] = sum(getattr(record, name) for record in parts)
-    advice = f"the parts come from different inputs; {AGAIN.format(dest)}"
+    advice = f"the parts come from different inputs; {PREPARE_AGAIN.format(dest)}"
     check_counts(f"{split}, all parts", written, counts, advice)
 
 

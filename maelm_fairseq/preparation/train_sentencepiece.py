@@ -70,7 +70,7 @@ def train(paths, model, log_file, options):
                 logstream=log,
             )
     except (RuntimeError, ValueError) as error:
-        raise UsageError(f"--vocab-size {size}: {failure_text(error, log_file)}") from None
+        raise UsageError(f"--vocab-size {size}: {describe_failure(error, log_file)}") from None
     finally:
         signal.signal(signal.SIGINT, handler)
     with atomic_write(model, "wb") as stream:
@@ -93,7 +93,7 @@ def sample_lines(paths, count):
     return [line for _, line in sorted(item[1:] for item in drawn)]
 
 
-def failure_text(error, log_file):
+def describe_failure(error, log_file):
     """Why SentencePiece failed, for the user; often the number of pieces does not suit the text."""
     limit = re.search(r"(<=|vs) (\d+)", str(error))
     if limit is None:

@@ -28,7 +28,7 @@ def load_given_tokenizer(path, added_words=None):
 
     Args:
         path: of the vocabulary: a file or a folder
-        added_words: path of a file with words that become tokens, one a line
+        added_words: path of a file with words that become tokens, one per line
     """
     tokenizer = read_tokenizer(path)
     if not added_words:
@@ -48,14 +48,14 @@ def load_given_tokenizer(path, added_words=None):
 
 
 def read_words(path):
-    """The words of a file with one a line."""
+    """The words of a file with one per line."""
     words = []
     for number, line in read_lines(path):
         if len(line.split()) > 1:
             raise UsageError(f"{path}: line {number}: found {line.strip()!r}, expected one word")
         words += line.split()
     if not words:
-        raise UsageError(f"{path}: found no words, expected one a line")
+        raise UsageError(f"{path}: found no words, expected one per line")
     return words
 
 

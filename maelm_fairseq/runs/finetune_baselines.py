@@ -4,7 +4,6 @@ words for sentences, a conditional random field for words with tags.
 Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
 """
 
-import itertools
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -28,7 +27,7 @@ from ..evaluation.ensemble import ENSEMBLE, average_predictions
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
 
-TOO_LONG = 124  # the status of `timeout` for a program that it ended
+TIMEOUT_EXIT_STATUS = 124  # the status of `timeout` for a program that it ended
 
 
 class BaselineRun(ABC):
@@ -58,10 +57,6 @@ class BaselineRun(ABC):
     @abstractmethod
     def options(self):
         """The options of the program, beside the files."""
-
-    @abstractmethod
-    def number_of_outputs(self, split):
-        """How many examples of a split have labels."""
 
     @abstractmethod
     def predictions_of_split(self, split, outputs):
@@ -97,7 +92,7 @@ class BaselineRun(ABC):
         command += ["--labelled", self.labelled_folder, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)
         outcome = self.read()
-        if outcome is None and status == TOO_LONG:
+        if outcome is None and status == TIMEOUT_EXIT_STATUS:
             print(
                 f"{self.predictor}: left out, as it takes longer than training: over "
                 f"{limit:,.0f} seconds"
@@ -107,24 +102,16 @@ class BaselineRun(ABC):
         return outcome
 
     def read(self):
-        """What an earlier run wrote; None unless it is whole and of all files with labels."""
+        """What an earlier run wrote; None if it did not, or if the file is damaged.
+
+        The name of the file has the checksum of what it was made from.
+        """
         if not os.path.exists(self.path):
             return None
         try:
-            outcome = read_json(self.path, BaselineOutcome, f"the scores of a {self.predictor}")
+            return read_json(self.path, BaselineOutcome, f"the scores of a {self.predictor}")
         except UsageError:
             return None
-        expected_scores = set()
-        expected_sizes = {}
-        for name, split in self.split_of_file.items():
-            dataset = self.task.datasets[split]
-            if split != "train" and dataset.metrics:
-                expected_scores.update(itertools.product(self.predictors, [name], dataset.metrics))
-                expected_sizes[name] = self.number_of_outputs(split)
-        scores = {(score.predictor, score.file, score.metric) for score in outcome.scores}
-        sizes = {name: len(outputs) for name, outputs in outcome.outputs.items()}
-        is_whole = scores == expected_scores and sizes == expected_sizes
-        return outcome if is_whole else None
 
     def compare(self, outcome, encoder_results, encoder_scores):
         """Puts the baselines, and what they predict together with the encoder, beside it.
@@ -213,9 +200,6 @@ class BagOfWordsRun(BaselineRun):
     def options(self):
         return ["--regression"] if self.task.is_regression else []
 
-    def number_of_outputs(self, split):
-        return len(self.task.datasets[split].labelled_examples())
-
     def predictions_of_split(self, split, outputs):
         return dict(zip(self.task.datasets[split].labelled_examples(), outputs))
 
@@ -248,9 +232,6 @@ class CrfRun(BaselineRun):
 
     def options(self):
         return ["--conllu-column", str(self.task.cfg.conllu_column)]
-
-    def number_of_outputs(self, split):
-        return len(self.task.datasets[split].sentences)
 
     def predictions_of_split(self, split, outputs):
         """The tags of each sentence, divided among the sequences that it was split into."""

@@ -166,7 +166,7 @@ def epilog(task_class):
     return f"{text}. docs/finetuning.md says which files are read."
 
 
-def combinations(args, defaults):
+def hyperparameters_to_try(args, defaults):
     """The settings to run, or to search: list of `Hyperparameters`.
 
     Of each setting the values given, else with --search those of the search space, else the

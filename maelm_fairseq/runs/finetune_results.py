@@ -17,7 +17,7 @@ from ..evaluation.baseline_scores import BAG_OF_WORDS, CRF
 from ..evaluation.ensemble import ENSEMBLE
 
 ENCODER = "encoder"
-TABLE = "results.tsv"
+RESULTS_FILE = "results.tsv"
 TABLE_COLUMNS = [
     "date",
     "task",
@@ -35,7 +35,7 @@ TABLE_COLUMNS = [
 ]
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
-UNDEFINED = "all predictions or all labels are equal, or there is one example"
+WHY_UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Result:
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
-            text += f"; undefined for {undefined}: {UNDEFINED}"
+            text += f"; undefined for {undefined}: {WHY_UNDEFINED}"
         text += self.note
         if self.baseline:
             lead = f"{self.lead:+.2f} ± {self.lead_standard_error:.2f}"
@@ -153,7 +153,7 @@ def best_predictor(results):
     comparable = [result for result in results if result.metric == encoder.metric]
     best = max(comparable, key=lambda result: statistics.median(result.bounded))
     if math.isinf(statistics.median(best.bounded)):
-        undefined = f"{best.metric} is undefined: {UNDEFINED}"
+        undefined = f"{best.metric} is undefined: {WHY_UNDEFINED}"
         return None, f"highest on {best.file_name}: none, as {undefined}"
     close = []
     for other in comparable:
@@ -189,7 +189,7 @@ def read_table(folder):
 
     Another table of that name is refused.
     """
-    path = Path(folder, TABLE)
+    path = Path(folder, RESULTS_FILE)
     header = "\t".join(TABLE_COLUMNS).encode()
     lines = [header]
     if path.exists():
@@ -206,7 +206,7 @@ def read_table(folder):
 def write_table(folder, results):
     """Adds each `Result` to the table in a folder, once."""
     rows = ["\t".join(map(printable, result.row())).encode() for result in results]
-    path = Path(folder, TABLE)
+    path = Path(folder, RESULTS_FILE)
     with one_at_a_time(folder):
         lines = read_table(folder)
         present = {line.partition(b"\t")[2] for line in lines}  # without their dates

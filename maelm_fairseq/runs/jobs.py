@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from ..base.errors import UsageError
-from ..base.signals import STOPPED, end_with_parent, handle_unless_ignored
+from ..base.signals import EXIT_STOPPED, end_with_parent, handle_unless_ignored
 from .machines import DISTRIBUTED_VARIABLES
 
 
@@ -73,7 +73,7 @@ class Jobs:
     def _end(self):
         if self._is_requested:
             print("stopped; the same command resumes", file=sys.stderr)
-        sys.exit(STOPPED)
+        sys.exit(EXIT_STOPPED)
 
     def execute(self, command, log, environment=None, show=None):
         """Runs a command.

@@ -1,7 +1,7 @@
 """The scores of a predictor on the examples of a split, its lead over another one, and the standard
 errors of both."""
 
-from ..finetuning.jackknife import errors_of_jackknife, scores_without_groups
+from ..finetuning.jackknife import jackknife_errors, leave_groups_out
 
 
 class SplitScores:
@@ -27,8 +27,8 @@ class SplitScores:
         self.predictions = predictions
         examples = dataset.labelled_examples()
         self.values = score_subset(examples)
-        self.without_groups = scores_without_groups(score_subset, examples, task.jackknife_groups)
-        self.standard_errors = errors_of_jackknife(self.without_groups)
+        self.without_groups = leave_groups_out(score_subset, examples, task.jackknife_groups)
+        self.standard_errors = jackknife_errors(self.without_groups)
 
     def lead_standard_errors(self, baseline):
         """The standard errors of the lead over the `SplitScores` of another predictor.
@@ -42,4 +42,4 @@ class SplitScores:
             leads.append(
                 {metric: value - baseline_scores[metric] for metric, value in scores.items()}
             )
-        return errors_of_jackknife(leads)
+        return jackknife_errors(leads)

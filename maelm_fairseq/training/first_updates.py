@@ -7,7 +7,7 @@ import time
 logger = logging.getLogger(__name__)
 
 # Updates of a run after which progress is reported, before fairseq's own log begins.
-SIGNS_OF_LIFE = (1, 10, 25)
+REPORTED_UPDATES = (1, 10, 25)
 
 
 class FirstUpdates:
@@ -29,7 +29,7 @@ class FirstUpdates:
             self.first = update, now
         first_update, first_end = self.first
         count = update - first_update  # without the first, which allocates memory and is slower
-        if count + 1 not in SIGNS_OF_LIFE or count in self.reported:
+        if count + 1 not in REPORTED_UPDATES or count in self.reported:
             return
         self.reported.add(count)
         name = f"update {update:,} of {last:,}" if last else f"update {update:,}"

@@ -10,7 +10,7 @@ from omegaconf import ListConfig
 from ..base.errors import UsageError
 from ..base.option_fields import as_dict, check_ranges, flag
 from ..base.ranges import Range
-from ..checkpoints.sections import is_fairseqs, name_in
+from ..checkpoints.sections import REGISTRIES, component_name, is_fairseq_builtin
 from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
 
 # The smallest allowed values of options that fairseq does not check.
@@ -60,8 +60,8 @@ def trains_on_cpu(cfg):
 def check_run_options(cfg):
     """Refuses options of fairseq with which training cannot work here."""
     for part in ["task", "criterion"]:
-        name = name_in(cfg[part])
-        if is_fairseqs(part, name):
+        name = component_name(cfg[part])
+        if is_fairseq_builtin(part, name):
             raise UsageError(
                 f"--{part} {name} is fairseq's own and cannot train this model: use one of this "
                 "plugin"
@@ -80,8 +80,12 @@ def check_run_options(cfg):
         for name, given in section.items():
             check_range(name, given)
     betas(optimizer.get("adam_betas", (0.9, 0.98)))
-    if name_in(cfg.optimizer) == TORCH_ADAMW:
+    if component_name(cfg.optimizer) == TORCH_ADAMW:
         check_ranges(cfg.optimizer, TorchAdamWConfig)
+    _, criterion_dataclasses = REGISTRIES["criterion"]
+    criterion_class = criterion_dataclasses.get(component_name(cfg.criterion))
+    if criterion_class:
+        check_ranges(cfg.criterion, criterion_class)
     check_rates(cfg.optimization, schedule)
     if trains_on_cpu(cfg) and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
         raise UsageError(

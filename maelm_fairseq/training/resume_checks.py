@@ -10,7 +10,7 @@ import torch
 from ..base.errors import UsageError
 from ..base.option_fields import flag
 from ..base.typed_values import as_type, short_repr
-from ..checkpoints.building import NOT_A_CHECKPOINT, updates_of
+from ..checkpoints.building import NOT_A_CHECKPOINT, num_updates_of
 from ..checkpoints.compatibility import (
     ENCODER_OPTIONS,
     OPTIONS_FIXED_ON_RESUME,
@@ -19,7 +19,7 @@ from ..checkpoints.compatibility import (
     check_weights,
 )
 from ..checkpoints.schema import ExtraState, OptimizerState
-from ..checkpoints.sections import name_in
+from ..checkpoints.sections import component_name
 from ..distributed import from_all_processes
 from ..label_scale import STANDARDISED
 from ..state_dicts import HEAD_PREFIX, reset_mismatched_parts
@@ -123,15 +123,15 @@ def check_task_state(saved_task_state, current_task_state, path):
         )
     for name in current_task_state:
         if name in saved_task_state and current_task_state[name] != saved_task_state[name]:
-            saved_value = state_text(saved_task_state[name])
-            current_value = state_text(current_task_state[name])
+            saved_value = describe_entry(saved_task_state[name])
+            current_value = describe_entry(current_task_state[name])
             raise UsageError(
                 f"{path}: the data differ from those of the run: {name} was {saved_value} and is "
                 f"{current_value}; use the same"
             )
 
 
-def state_text(value):
+def describe_entry(value):
     """A value of the state of a task, for a message; of a long list its beginning."""
     if not isinstance(value, list):
         return short_repr(value)
@@ -144,7 +144,7 @@ def check_update(checkpoint, named, path):
 
     That number is `named`; None if the name says nothing.
     """
-    update = updates_of(checkpoint)
+    update = num_updates_of(checkpoint)
     if named not in (None, update):
         raise UsageError(
             f"{path}: its name says update {named:,}, and it is of update {update:,}: rename it"
@@ -234,7 +234,7 @@ def check_components(checkpoint, trainer, path):
             "precision, or start another run with --finetune-from-model"
         )
     for name, stored in checkpoint["components"].items():
-        current = name_in(trainer.cfg[name])
+        current = component_name(trainer.cfg[name])
         if stored and stored != current:
             raise UsageError(
                 f"{path}: {flag(name)} was {stored} and is {current}: use the same, or add "

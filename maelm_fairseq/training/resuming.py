@@ -31,7 +31,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     suffix = trainer.checkpoint_suffix
     if not isinstance(trainer.get_model(), MaeLmModel):
         return original(cfg, trainer, **kwargs)
-    paths = save_folder.candidates(cfg, suffix)
+    paths = save_folder.resumable_paths(cfg, suffix)
     if not paths:
         return original(cfg, trainer, **kwargs)
 
@@ -110,5 +110,5 @@ def set_aside_unused(cfg, suffix, update):
         last = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
         writing.copy(current_run.resumed_from, last)
-    save_folder.set_aside_later(cfg.save_dir, suffix, update)
+    save_folder.set_aside_newer(cfg.save_dir, suffix, update)
     current_run.resumed_from = None

@@ -48,7 +48,7 @@ def check_outside(finetune_from_model, save_dir):
         )
 
 
-def candidates(cfg, suffix):
+def resumable_paths(cfg, suffix):
     """The paths of the checkpoints that a run may resume from, in the order in which it tries them.
 
     There are none for a new run, and for one that starts from another file.
@@ -115,7 +115,7 @@ def set_aside_refused(refused, resumed):
         )
 
 
-def set_aside_later(save_dir, suffix, update):
+def set_aside_newer(save_dir, suffix, update):
     """Renames the checkpoints of intervals after the update that a run resumes from.
 
     They are of an abandoned branch, but would count as the newest: fairseq would keep them and

@@ -8,8 +8,8 @@ import torch
 
 from ..base.checkpoint_names import LAST_CHECKPOINT, last_checkpoint
 from ..base.errors import UsageError
-from ..base.signals import STOPPED
-from ..checkpoints.sections import is_of_our_model
+from ..base.signals import EXIT_STOPPED
+from ..checkpoints.sections import is_plugin_model
 from ..fairseq_api import checkpoint_utils, distributed_utils, progress_bar
 from . import option_checks, save_folder, stopping
 from .memory import keep_freed_memory, limit_caches
@@ -30,7 +30,7 @@ def convert_namespace_to_omegaconf(original, args):
 def call_main(original, cfg, main, **kwargs):
     """Installs signal handlers; reports an error in the process of a GPU in one line."""
     distributed = cfg.distributed_training
-    if not is_of_our_model(cfg):
+    if not is_plugin_model(cfg):
         return original(cfg, main, **kwargs)
     option_checks.check_processes(distributed)
     distributed_utils.infer_init_method(distributed)
@@ -40,8 +40,8 @@ def call_main(original, cfg, main, **kwargs):
     try:
         return original(cfg, main, **kwargs)
     except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code == STOPPED:
-            sys.exit(STOPPED)
+        if error.exit_code == EXIT_STOPPED:
+            sys.exit(EXIT_STOPPED)
         raise
     except torch.multiprocessing.ProcessRaisedException as error:
         line = reporter.line_of_trace(str(error))
@@ -53,7 +53,7 @@ def call_main(original, cfg, main, **kwargs):
 def add_defaults(original, cfg):
     """Begins a run: forgets an earlier one, checks options, handles signals, takes the folder."""
     original(cfg)
-    if not is_of_our_model(cfg):
+    if not is_plugin_model(cfg):
         return
     forget_earlier_run()
     on_cpu = option_checks.trains_on_cpu(cfg)

@@ -21,7 +21,7 @@ from typing import Optional
 import torch
 
 from .. import distributed
-from ..base.signals import SIGNALS, STOPPED, handle_unless_ignored
+from ..base.signals import EXIT_STOPPED, SIGNALS, handle_unless_ignored
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def without_request(log):
 def stop(update, saved, without=()):
     """Ends this process when all processes have called this function.
 
-    Its exit status is `STOPPED` if the same command resumes the run, else 1.
+    Its exit status is `EXIT_STOPPED` if the same command resumes the run, else 1.
 
     Args:
         update: the last one
@@ -175,4 +175,4 @@ def stop(update, saved, without=()):
     else:
         outcome = "no checkpoint was saved, as the options say"
     logger.info(f"stopped on request at update {update}; {outcome}")
-    sys.exit(STOPPED if saved and not without else 1)
+    sys.exit(EXIT_STOPPED if saved and not without else 1)

@@ -10,7 +10,7 @@ import torch
 
 from conftest import script
 from maelm_fairseq import hub
-from maelm_fairseq.base.tokenizer import MASK, SPECIAL
+from maelm_fairseq.base.tokenizer import MASK, SPECIAL_SYMBOLS
 from maelm_fairseq.heads import (
     MeanClassificationHead,
     SequenceClassificationHead,
@@ -163,7 +163,7 @@ def write_byte_level_vocabulary(folder, lines):
     """Writes tokenizer.json, and the same as vocab.json and merges.txt."""
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(
-        lines, vocab_size=420, special_tokens=SPECIAL, show_progress=False
+        lines, vocab_size=420, special_tokens=SPECIAL_SYMBOLS, show_progress=False
     )
     tokenizer.add_special_tokens([tokenizers.AddedToken(MASK, lstrip=True, normalized=False)])
     tokenizer.post_processor = tokenizers.processors.RobertaProcessing(

@@ -15,7 +15,7 @@ def train(data, save_dir, *arguments, real=False):
 
 
 def checkpoint(save_dir, name="checkpoint_last.pt"):
-    return reading.read_file(save_dir / name)
+    return reading.read_torch_file(save_dir / name)
 
 
 def updates(save_dir):
