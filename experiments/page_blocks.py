@@ -7,7 +7,7 @@ def with_blocks(text, block):
     """The text of a page with new blocks.
 
     Args:
-        text: of the page
+        text: text of the page
         block: returns the new text of the block of a name
     """
 

@@ -21,7 +21,7 @@ def draw_lines(results, name, ylabel, subject, panels):
     """Draws means over seeds, with standard deviations or, where there are few, each seed.
 
     Args:
-        name: of the picture
+        name: name of the picture
         ylabel: label of the y-axis
         subject: says in the caption what is drawn
         panels: {(title, label of the x-axis): {arm: seeds by x, a DataFrame}}

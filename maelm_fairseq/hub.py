@@ -40,10 +40,10 @@ def from_pretrained(checkpoint, data=None):
     else:
         folder = os.fspath(data)
     dictionary, tokenizer = load_dictionary_and_tokenizer(folder)
-    checkpoint = read_checkpoint(checkpoint_file)
-    model = build_model(checkpoint, dictionary, checkpoint_file)
+    contents = read_checkpoint(checkpoint_file)
+    model = build_model(contents, dictionary, checkpoint_file)
     return MaeLm(
-        model, dictionary, tokenizer, folder, info_of_checkpoint(checkpoint, checkpoint_file)
+        model, dictionary, tokenizer, folder, info_of_checkpoint(contents, checkpoint_file)
     )
 
 

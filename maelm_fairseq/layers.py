@@ -236,13 +236,13 @@ class Transformer(nn.Module):
         Returns: (B, T, C), with masks (B, T + M, C), or (B, num_outputs, C); or a list
         """
         dtype = matmul_dtype(x)
-        x = self.add_positions(x, positions)
+        x = self.embed_input(x, positions)
         groups = [self.query_group(positions, positions, padded, dtype)]
         mask_layer = None if masks is None else len(self.layers) - masks.num_layers
         hidden_states = []
         for i, layer in enumerate(self.layers):
             if i == mask_layer:
-                x = torch.cat([x, self.add_positions(masks.embedded, masks.positions)], dim=1)
+                x = torch.cat([x, self.embed_input(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
                 groups.append(self.query_group(masks.positions, keys, padded, dtype))
             if all_layers:
@@ -254,7 +254,7 @@ class Transformer(nn.Module):
             return [*hidden_states, x]
         return x
 
-    def add_positions(self, x, positions):
+    def embed_input(self, x, positions):
         """(B, T, C) rows at original positions (B, T) -> (B, T, C), the input of a layer."""
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 

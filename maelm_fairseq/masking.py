@@ -73,7 +73,7 @@ def rounding_offsets(seed, epoch_or_update, num_candidates):
     so that a batch of them needs no padding, and the expectation of every count is exact.
 
     Args:
-        seed: of the run
+        seed: seed of the run
         epoch_or_update: the epoch; or the update, for masks that fade
         num_candidates: how many positions or words a block has; 0 for all blocks together
     """
@@ -135,7 +135,7 @@ class MaskedBatch(NamedTuple):
         M = self.masked_positions.size(1)
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
-        def split(values, padding):
+        def split_columns(values, padding):
             """Splits columns into those with visible masks and those with other masks.
 
             Between `fewest` and `highest`, a column has visible masks in some rows and other masks
@@ -145,7 +145,7 @@ class MaskedBatch(NamedTuple):
             others = values.masked_fill(is_visible, padding)[:, fewest:]
             return visible, others
 
-        visible, masked = split(self.masked_positions, NO_POSITION)
+        visible, masked = split_columns(self.masked_positions, NO_POSITION)
         tokens = torch.full_like(visible, mask_id).masked_fill(visible.eq(NO_POSITION), pad)
         batch = self._replace(
             src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
@@ -154,7 +154,7 @@ class MaskedBatch(NamedTuple):
             num_predicted=self.num_predicted + highest - fewest,
         )
         already_visible, mask_values = target.tensor_split([target.size(1) - M], dim=1)
-        return batch, torch.cat([already_visible, *split(mask_values, pad)], dim=1)
+        return batch, torch.cat([already_visible, *split_columns(mask_values, pad)], dim=1)
 
     def _counts_of_visible_masks(self, share, offset):
         """The number of masks of each block that the encoder sees, int64 (B, 1); its minimum and
@@ -220,7 +220,7 @@ class Masking:
         Args:
             tokens: (T,) int64, `<s>` first; `<s>` is never selected, since classifiers read it
             epoch: counted from 1
-            index: of the block in its dataset
+            index: index of the block in its dataset
         """
         rng = np.random.default_rng([self.seed, epoch, POSITION_STREAM, index])
         words = None if self.word_starts is None else self._word_of_each(tokens)

@@ -173,7 +173,7 @@ class MaeLmTask(MaeLmBaseTask):
 
     def warn_of_unfinished_schedules(self, cfg):
         """Warns of schedules that last longer than training."""
-        last = cfg.optimization.max_update
+        max_update = cfg.optimization.max_update
         schedule = as_dict(cfg.lr_scheduler)
         fading = self.cfg.encoder_mask_fade_updates
         warmup = schedule.get("warmup_updates", 0)
@@ -183,7 +183,7 @@ class MaeLmTask(MaeLmBaseTask):
             ("--warmup-updates", warmup, "the learning rate never reaches --lr"),
             ("--total-num-update", decay, "the learning rate has not come down by then"),
         ]:
-            if 0 < last < end:
+            if 0 < max_update < end:
                 logger.warning(f"training ends before {name}: {consequence}")
 
     def log_unigram_loss(self, train, valid):

@@ -247,7 +247,7 @@ def adapt(execute, args, fairseq_args, positions, dest, work):
     Args:
         execute: runs a program with its arguments, and ends this one where it fails
         args, fairseq_args: the options of this program, and those for fairseq-train
-        positions: of the model that is adapted
+        positions: number of positions of the model that is adapted
         dest: folder of the export
         work: folder of everything else
     """

@@ -110,7 +110,7 @@ def sample_blocks(dataset, min_tokens, mask_prob=0.15, seed=1):
         dataset: `masked_items.MaskedBlockDataset`
         min_tokens: fewer if the dataset has fewer
         mask_prob: share of the positions that are masked, never `<s>`
-        seed: of both draws
+        seed: seed of both draws
     Returns: list of (tokens (T,) int64, masked (T,) bool)
     """
     settings = MaskSettings(mask_prob, encoder_mask_fraction=1)
@@ -193,7 +193,7 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
 
     Args:
         model, blocks, progress: as for `measure_moments`
-        taus: of the effective rank
+        taus: thresholds tau of the effective rank
     Returns:
         ranks: list of dicts: layer, family (the group), tau, tokens, rank
         dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)

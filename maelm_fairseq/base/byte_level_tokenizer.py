@@ -163,7 +163,7 @@ def symbol_of_word(path, word, normalizer, to_words):
     Args:
         path: of tokenizer.json, for the message
         word: a string
-        normalizer: of the tokenizer; None if it has none
+        normalizer: normalizer of the tokenizer; None if it has none
         to_words: the pre-tokenizer that splits text into words
     Raises UsageError: text is always split within such a word
     """
@@ -193,15 +193,15 @@ def check_byte_level(path, model_type, file, alphabet):
 
     With one, every text has tokens, and can be decoded from them.
     """
-    split = file["pre_tokenizer"] or {}
-    if model_type != "BPE" or split.get("type") != "ByteLevel":
+    pre_tokenizer = file["pre_tokenizer"] or {}
+    if model_type != "BPE" or pre_tokenizer.get("type") != "ByteLevel":
         raise UsageError(
             f"{path}: found {model_type} of characters, expected byte-level BPE, like "
             "roberta-base's; if it was made from a SentencePiece model, like xlm-roberta-base's, "
             f"put that beside it as {PUBLISHED_SENTENCEPIECE}; WordPiece, like BERT's, cannot be "
             "used: take another model"
         )
-    found = fault_of(file["model"], split, alphabet)
+    found = fault_of(file["model"], pre_tokenizer, alphabet)
     if found:
         raise UsageError(
             f"{path}: found {found}, expected byte-level BPE, like roberta-base's; take another "
@@ -209,7 +209,7 @@ def check_byte_level(path, model_type, file, alphabet):
         )
 
 
-def fault_of(model, split, alphabet):
+def fault_of(model, pre_tokenizer, alphabet):
     """Why a BPE is not one of bytes, in words; None if it is one."""
     mark = model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")
     if mark:
@@ -217,7 +217,7 @@ def fault_of(model, split, alphabet):
     missing = len(set(alphabet) - model["vocab"].keys())
     if missing:
         return f"no token for {missing} of the 256 bytes"
-    if not split.get("use_regex", True):
+    if not pre_tokenizer.get("use_regex", True):
         return "no splitting of words"
     return None
 

@@ -30,7 +30,7 @@ def check_output_folder(path, names=(), option="--dest"):
     """Refuses, before any work is done, a folder that cannot be written; it may be missing.
 
     Args:
-        names: of the files that are to be written there
+        names: names of the files that are to be written there
         option: that gives the folder
     """
     if not os.path.isdir(path):

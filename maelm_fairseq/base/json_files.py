@@ -21,8 +21,8 @@ def read_json(path, value_type, expected, advice="remove it and run again"):
     """Reads a JSON file, plain or gzip; no object in it may have a key twice.
 
     Args:
-        path: of the file
-        value_type: of its value, as for `as_type`
+        path: path of the file
+        value_type: type of its value, as for `as_type`
         expected: what the file should be, for the error message, such as
             "the scores of this run"
         advice: what to do about a damaged file, for the error message
@@ -48,7 +48,7 @@ def parse_json(text, value_type, location):
 
     Args:
         text: the JSON
-        value_type: of its value
+        value_type: type of its value
         location: what error messages begin with
     Raises UsageError: it is not JSON, contains an unpaired surrogate, or its value is of another
         type

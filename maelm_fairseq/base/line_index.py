@@ -23,7 +23,7 @@ class LineIndex:
     """The number of tokens of each line.
 
     Attributes:
-        path: of the index
+        path: path of the index
         dtype: the type of the tokens in `.bin`
         num_tokens: their number
     Args:

@@ -14,7 +14,7 @@ def open_to_read(path, expected="a file", allow_pipe=False):
     """Opens a file to read its bytes.
 
     Args:
-        path: of the file
+        path: path of the file
         expected: what it should be, for the message if it is not there
         allow_pipe: whether it may be a pipe, such as `<(command)` in bash; it may have no end
     Returns: a binary stream
@@ -52,7 +52,7 @@ def as_usage_error(path, expected, advice):
     Exempt are errors of the operating system, lack of memory, and what ends the program.
 
     Args:
-        path: of the file
+        path: path of the file
         expected: what it should be, for the message, such as "a complete file of fairseq-train"
         advice: what to do about it, for the message
     Raises UsageError: the block has raised something;

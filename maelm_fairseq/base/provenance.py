@@ -28,7 +28,7 @@ def check_same_origin(path, recorded, current, advice):
     """Refuses work that was made with other options or from other inputs.
 
     Args:
-        path: of the work
+        path: path of the work
         recorded: {name: value} of the options and inputs that it was made with
         current: those that it should be made with
         advice: what the user can do, for the message

@@ -23,9 +23,9 @@ class Tokenizer(ABC):
     """What both kinds of vocabularies do.
 
     Attributes:
-        path: of the file
+        path: path of the file
         file_name: what the file is called in a folder of data
-        symbols: of all tokens, in order, with `<mask>`: list of str
+        symbols: symbols of all tokens, in order, with `<mask>`: list of str
         mask_id: the token of `<mask>`
         trims_offsets: whether the exported tokenizer's offsets leave out the spaces around a token
     """

@@ -19,7 +19,7 @@ def read_lines(path, advance=lambda size: None, allow_pipe=False):
     Only `\\n` and `\\r\\n` end a line, and a byte order mark is skipped.
 
     Args:
-        path: of the file
+        path: path of the file
         advance: a function that is told from time to time how many more bytes of the file have been
             read
         allow_pipe: whether it may be a pipe
@@ -64,28 +64,28 @@ def numbered_lines(stream, path):
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8")
-            wrong = line.find(0)
+            bad_byte_index = line.find(0)
         except UnicodeDecodeError as error:
-            wrong = error.start
-        if wrong >= 0:
-            raise_undecodable(line, wrong, f"{path}: line {number}", start)
+            bad_byte_index = error.start
+        if bad_byte_index >= 0:
+            raise_undecodable(line, bad_byte_index, f"{path}: line {number}", start)
         if number == 1:
             text = text.removeprefix("\ufeff")
         yield number, text.rstrip("\r\n")
 
 
-def raise_undecodable(line, wrong, location, start):
+def raise_undecodable(line, bad_byte_index, location, start):
     """Refuses a line for one of its bytes, with advice.
 
     Args:
         line: bytes
-        wrong: the index of the byte in the line
+        bad_byte_index: the index of the byte in the line
         location: what the message begins with: the file, and the number of the line
         start: the first bytes of the file
     """
-    byte = line[wrong]
+    byte = line[bad_byte_index]
     encoding = wide_encoding(start)
-    where_in_line = f"byte {wrong + 1} of the line"
+    where_in_line = f"byte {bad_byte_index + 1} of the line"
     if byte:
         fault = f"is not UTF-8 (byte 0x{byte:02x} at {where_in_line}); expected UTF-8"
     elif encoding:

@@ -14,7 +14,7 @@ def read_tokenizer(path, added=()):
     """The vocabulary in a file, or in a folder under one of `VOCABULARY_FILES`.
 
     Args:
-        path: of a SentencePiece model, of a tokenizer.json, or of a folder
+        path: path of a SentencePiece model, of a tokenizer.json, or of a folder
         added: words for new tokens, of a tokenizer.json only
     Returns: `SentencePieceTokenizer` or `ByteLevelTokenizer`
     Raises:

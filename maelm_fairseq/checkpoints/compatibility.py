@@ -40,7 +40,7 @@ def model_configuration(weights, options, path):
     Args:
         weights: {name: tensor}
         options: {name: value}, of which unknown ones are ignored
-        path: of the checkpoint, for the message
+        path: path of the checkpoint, for the message
     Returns: `config.MaeLmConfig`
     Raises UsageError: an option has a value of another type
     """
@@ -90,8 +90,8 @@ def check_configuration(saved, cfg, names, path):
     Args:
         saved: the options of the checkpoint, {name: value}
         cfg: options of the model to load it into, as attributes
-        names: of the options that are compared
-        path: of the checkpoint
+        names: names of the options that are compared
+        path: path of the checkpoint
     """
     different = []
     for name in names:
@@ -112,7 +112,7 @@ def check_weights(weights, model_weights, path):
     Args:
         weights: a state dict
         model_weights: the state dict of the model
-        path: of the checkpoint
+        path: path of the checkpoint
     Raises:
         UsageError: they differ from the model's own in name or shape, are not floating-point
             numbers, or are not finite in the precision of the model

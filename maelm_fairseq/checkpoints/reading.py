@@ -27,7 +27,7 @@ def read_torch_file(path, writer="fairseq-train", allow_old_format=False):
     """Reads what torch.save wrote onto the CPU; nothing in it is executed.
 
     Args:
-        path: of the file
+        path: path of the file
         writer: the program that writes such files, for the error message
         allow_old_format: read files from before PyTorch 1.6, too
     Returns: dicts, lists, tuples, sets, dense tensors, strings and numbers, of these types, not of
@@ -83,9 +83,9 @@ def read_archive(stream):
                 return Copier(size).copy(loaded)
             finally:
                 # A wrong checksum is reported instead of the errors that follow from the damage.
-                wrong = check.result()
-                if wrong:
-                    raise Damaged(f"the checksum of {wrong} in it does not match")
+                corrupt_member = check.result()
+                if corrupt_member:
+                    raise Damaged(f"the checksum of {corrupt_member} in it does not match")
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         size = stream.seek(0, os.SEEK_END)
         reason = f"its end is missing or overwritten ({error})" if size else "it is empty"

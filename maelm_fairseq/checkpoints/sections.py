@@ -97,7 +97,7 @@ def checked_section_options(part, section, path):
     Args:
         part: "model", "task" or "criterion"
         section: what the configuration has for it
-        path: of the checkpoint
+        path: path of the checkpoint
     Returns: dict of the options that the dataclass has; None if there is no dataclass, and for a
         part that is neither of this plugin nor derived from one that is
     """

@@ -163,7 +163,7 @@ class LabelledExamples:
         targets: (N,), floats for values, else indices of `classes`; -1 for a class that no training
             example has
         classes: names in order; None for values
-        train_indices: of the training examples
+        train_indices: indices of the training examples
         files: {name of a scored file: indices of its examples}
         metrics: their names
     """

@@ -41,8 +41,8 @@ def scores_with_errors(predictor, file, score_subset, count, groups):
     Args:
         predictor, file: their names
         score_subset: a function from a list of indices of examples to {metric: percent}
-        count: of the examples
-        groups: of the jackknife; see `jackknife.standard_errors`
+        count: number of the examples
+        groups: groups of the jackknife; see `jackknife.standard_errors`
     """
     if not count:
         return []

@@ -77,9 +77,9 @@ class Encoder:
         self.files = provenance.checksums(paths)
         self.digest = " ".join(self.files.values())
         # Checked now, not after hours of work on other models.
-        state = read_checkpoint(checkpoint)
-        check_vocabulary(state, dictionary, checkpoint)
-        self.info = info_of_checkpoint(state, checkpoint)
+        contents = read_checkpoint(checkpoint)
+        check_vocabulary(contents, dictionary, checkpoint)
+        self.info = info_of_checkpoint(contents, checkpoint)
 
     @functools.cached_property
     def model(self):

@@ -12,7 +12,7 @@ def copy_encoder_options(path, checkpoint, cfg):
     """Copies the options of the encoder from a checkpoint, in place, unless they are set already.
 
     Args:
-        path: of the checkpoint, for messages
+        path: path of the checkpoint, for messages
         checkpoint: from `building.read_checkpoint`
         cfg: the options of the model
     Raises:

@@ -78,8 +78,8 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         """The `hyperparameters.Defaults` of the recipe.
 
         Args:
-            folder_name: of the labelled files
-            width: of the encoder
+            folder_name: name of the folder of labelled files
+            width: width of the encoder
         """
 
     def loss_unit(self):
@@ -122,7 +122,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         """The scores of predictions: {metric: percent}, nan where one is undefined.
 
         Args:
-            dataset: of the split
+            dataset: dataset of the split
             predictions: {index of an example: what `compute_predictions` gives}
         """
 
@@ -131,9 +131,9 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         """The name and the contents of a file with the predictions for a split.
 
         Args:
-            dataset: of the split
+            dataset: dataset of the split
             predictions: as for `compute_scores`, of all examples
-            name: of the folder of labelled files
+            name: name of the folder of labelled files
         """
 
     def report(self, dataset, predictions):

@@ -39,7 +39,7 @@ def prediction_table(rows, name):
 
     Args:
         rows: the id and the prediction of each example: a label or a value
-        name: of the task
+        name: name of the task
     """
     lines = ["index\tprediction\n"]
     for identifier, prediction in rows:

@@ -70,7 +70,7 @@ def defaults_for_width(hyperparameters, epochs, width):
     Args:
         hyperparameters: for an encoder of width 768 or more
         epochs: that a search tries
-        width: of the encoder
+        width: width of the encoder
     """
     hyperparameters = hyperparameters._replace(lr=scale_lr(hyperparameters.lr, width))
     search_space = SearchSpace(BATCH_SIZES, searched_rates(width), WARMUP_RATIOS, epochs)

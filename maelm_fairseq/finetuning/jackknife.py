@@ -16,7 +16,7 @@ def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
 
     Args:
         score_subset: a function from a list of indices of examples to {metric: score}
-        indices: of all examples
+        indices: indices of all examples
         groups: how many there are at most; with one for each example, an accuracy gets its
             textbook standard error
     Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,

@@ -14,7 +14,7 @@ def find_file(folder, split, names, required=True):
     """The path of a split's file in a folder, plain or `.gz`.
 
     Args:
-        folder: of the labelled files
+        folder: folder with the labelled files
         split: whose file it is
         names: {split: possible names of its file}
         required: whether there must be a file

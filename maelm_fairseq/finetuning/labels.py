@@ -18,7 +18,7 @@ def classes_of_training(path, labels):
     """The classes of a training file, in order; the log says how often each occurs.
 
     Args:
-        path: of the file
+        path: path of the file
         labels: one for each example
     Raises:
         UsageError: there is only one class
@@ -58,7 +58,7 @@ def label_to_target(example, classes, path, split):
 
     Args:
         example: `sentence_files.Example`
-        classes: of the training file; None if labels are values
+        classes: classes of the training file; None if labels are values
         path, split: of the example's file
     Raises UsageError: the training file does not have the label, and it is not of a test file
     """
@@ -76,8 +76,8 @@ def describe_labels(labels, classes, split):
 
     Args:
         labels: texts
-        classes: of the training file; None if labels are values
-        split: of the file
+        classes: classes of the training file; None if labels are values
+        split: split of the file
     """
     if not is_test_split(split):
         if classes and split.startswith("valid"):

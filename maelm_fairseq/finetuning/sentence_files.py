@@ -106,7 +106,7 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
     are the same, they are secret: GLUE writes -1.
 
     Args:
-        path: of the file, whose header says which schema it has; without one it is CoLA's
+        path: path of the file, whose header says which schema it has; without one it is CoLA's
         is_test: whether examples may have no labels
         regression: whether labels are numbers, whatever the schema
         training_schema: the schema of the training file, if this is another file of the same task

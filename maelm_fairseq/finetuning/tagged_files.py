@@ -192,7 +192,7 @@ def sentences_of_conllu(path, lines, column, is_test):
         if numbering is None:
             numbering = Numbering(path)
             sentences.append(Sentence([], [], []))
-        if numbering.is_word(fields[0], line):
+        if numbering.consume(fields[0], line):
             add_word(sentences[-1], path, line, fields, column)
     if numbering:
         numbering.end()
@@ -225,8 +225,11 @@ class Numbering:
         self.range_end = 0
         self.range_line = 0
 
-    def is_word(self, identifier, line):
-        """Whether the line with this ID has a word; refuses an ID that is out of order."""
+    def consume(self, identifier, line):
+        """Goes on to the ID of the next line; returns whether the line has a word.
+
+        Raises UsageError: the ID is out of order
+        """
         match = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", identifier)
         if not self.follows(match):
             raise UsageError(

@@ -31,12 +31,12 @@ def model_card(name, info, config, data, kind, description=None):
     """The text of a folder's model card, from the checkpoint's `CheckpointInfo` and config.json.
 
     Args:
-        name: of the folder
-        info: of the checkpoint, a `checkpoint_info.CheckpointInfo`
+        name: name of the folder
+        info: `checkpoint_info.CheckpointInfo` of the model
         config: the contents of config.json
         data: folder of the training data
         kind: `ExportKind`
-        description: of the text and language that it was trained on
+        description: description of the text and language that it was trained on
     """
     uses_own_classes = config["model_type"] == OWN_CLASSES.model_type
     is_mlm = info.masks_in_encoder or info.imported_from is not None

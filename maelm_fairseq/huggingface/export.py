@@ -94,11 +94,11 @@ def export(checkpoint, data, dest, format="auto", description=None):
     from .verification import compare_with_transformers
 
     checkpoint = find_checkpoint(checkpoint)
-    state = read_checkpoint(checkpoint)
-    info = info_of_checkpoint(state, checkpoint)
+    contents = read_checkpoint(checkpoint)
+    info = info_of_checkpoint(contents, checkpoint)
     dictionary, tokenizer = load_dictionary_and_tokenizer(data)
-    stored = set(state["model"])
-    model = build_model(state, dictionary, checkpoint)
+    stored = set(contents["model"])
+    model = build_model(contents, dictionary, checkpoint)
     unused = stored - set(model.state_dict())
     head_name, head = find_head(model, checkpoint)
     if info.label_scale != UNSCALED:

@@ -199,7 +199,7 @@ def convert_modules(path, remaining, kind, C):
     """Takes the weights and biases of layers and norms out of `remaining`: {our name: tensor}.
 
     Args:
-        path: of the configuration, for messages
+        path: path of the configuration, for messages
         remaining: {name in transformers, without a prefix: tensor}
         kind: `MASKED_LM` or `ENCODER`
         C: width

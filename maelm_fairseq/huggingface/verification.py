@@ -65,7 +65,7 @@ def compare_with_transformers(folder, config, model, data, kind):
     Nothing is compared where transformers is not installed.
 
     Args:
-        folder: of the export
+        folder: folder of the export
         config: the contents of its config.json
         model: `hub.MaeLm`
         data: folder whose records have lines of text

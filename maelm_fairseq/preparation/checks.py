@@ -125,7 +125,7 @@ def count_and_compare_lines(data, index, tokens, tokenizer, sample, advice):
     Args:
         data: path of the tokens, for messages
         index: `LineIndex`
-        tokens: of all lines
+        tokens: tokens of all lines
         sample: list of (number of a line, its text)
         advice: what to do if they differ
     Returns: `TokenCounts`

@@ -14,7 +14,7 @@ class DocumentReader:
     A line that the tokenizer normalises to nothing ends them, too.
 
     Args:
-        paths: of the files
+        paths: paths of the files
         tokenizer: `Tokenizer`
         report_bytes: function that is called with the number of bytes of each part that is read
     Attributes:
@@ -44,7 +44,7 @@ class DocumentReader:
         for path in self.paths:
             is_inside = False  # whether the line before is one of a document
             for _, line in read_lines(path, self.report_bytes):
-                is_text = self.count_line(line)
+                is_text = self.classify_and_count(line)
                 if is_text and not is_inside:
                     self.counts.documents += 1
                 if is_text:
@@ -55,8 +55,8 @@ class DocumentReader:
             if is_inside:
                 yield self.counts.documents - 1, ""
 
-    def count_line(self, line):
-        """Counts a line; returns whether it has tokens, which its first character mostly says."""
+    def classify_and_count(self, line):
+        """Whether a line has tokens, which its first character mostly says; counts it, too."""
         self.counts.lines += 1
         text = line.strip()
         if not text:

@@ -136,7 +136,7 @@ class ChunkQueue:
 
     Args:
         workers: how many processes
-        vocabulary_path: of its file
+        vocabulary_path: path of its file
     """
 
     def __init__(self, workers, vocabulary_path):
@@ -183,11 +183,11 @@ def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards
 
     Args:
         paths: files of raw text; the end of a file ends a document
-        fingerprints: of the files; if they have changed in the end, nothing is written
+        fingerprints: fingerprints of the files; if they have changed in the end, nothing is written
         folders: {number of a shard: its folder, where to write SPLIT.bin, SPLIT.idx and
             SPLIT.json}
         split: whose documents are encoded
-        vocabulary_path: of its file
+        vocabulary_path: path of its file
         workers: number of worker processes
         shards: how many there are in all
         held_out: `HeldOut`; None: all documents are for `split`

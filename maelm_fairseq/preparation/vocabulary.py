@@ -27,7 +27,7 @@ def load_given_tokenizer(path, added_words=None):
     """The tokenizer of a vocabulary.
 
     Args:
-        path: of the vocabulary: a file or a folder
+        path: path of the vocabulary: a file or a folder
         added_words: path of a file with words that become tokens, one per line
     """
     tokenizer = read_tokenizer(path)

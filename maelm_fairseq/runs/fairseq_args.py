@@ -27,7 +27,7 @@ def refuse_recipe_options(names, recipe, whole, fairseq_args):
     """Refuses further options that change what a recipe itself sets.
 
     Args:
-        names: of what the recipe sets
+        names: names of what the recipe sets
         recipe: parsed options of the recipe alone
         whole: all parsed options
         fairseq_args: the words of the further options

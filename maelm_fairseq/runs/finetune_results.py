@@ -58,21 +58,21 @@ class Result:
     lead_standard_error: float = math.nan
 
     @property
-    def bounded(self):
+    def values_or_worst(self):
         """The values, with the worst number for those that are not defined."""
         return np.nan_to_num(self.values, nan=-math.inf)
 
     @property
     def median(self):
-        return format_score(np.median(self.bounded))
+        return format_score(np.median(self.values_or_worst))
 
     def __str__(self):
         text = self.median
         if not math.isnan(self.standard_error):
             text += f" ± {self.standard_error:.2f}"
         if len(self.values) > 1:
-            lowest = format_score(self.bounded.min())
-            highest = format_score(self.bounded.max())
+            lowest = format_score(self.values_or_worst.min())
+            highest = format_score(self.values_or_worst.max())
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
@@ -93,8 +93,8 @@ class Result:
             self.file_name,
             self.metric,
             self.median,
-            format_score(self.bounded.min()),
-            format_score(self.bounded.max()),
+            format_score(self.values_or_worst.min()),
+            format_score(self.values_or_worst.max()),
             f"{deviation:.2f}",
             f"{self.standard_error:.2f}",
             str(len(self.values)),
@@ -131,7 +131,7 @@ def late_rise(curves, standard_error):
 
     Args:
         curves: for each seed, its scores in equal steps of training
-        standard_error: of the scores, over examples
+        standard_error: standard error of the scores, over examples
     """
     rises = []
     for curve in curves:
@@ -151,8 +151,8 @@ def best_predictor(results):
     """
     encoder = results[0]
     comparable = [result for result in results if result.metric == encoder.metric]
-    best = max(comparable, key=lambda result: statistics.median(result.bounded))
-    if math.isinf(statistics.median(best.bounded)):
+    best = max(comparable, key=lambda result: statistics.median(result.values_or_worst))
+    if math.isinf(statistics.median(best.values_or_worst)):
         undefined = f"{best.metric} is undefined: {WHY_UNDEFINED}"
         return None, f"highest on {best.file_name}: none, as {undefined}"
     close = []
@@ -171,7 +171,9 @@ def is_clearly_ahead(result, other):
     Differences from PAIRED_BASELINES are paired by examples; of others, only the errors of both
     scores are known, which make the error of their difference too large.
     """
-    difference = statistics.median(result.bounded) - statistics.median(other.bounded)
+    difference = statistics.median(result.values_or_worst) - statistics.median(
+        other.values_or_worst
+    )
     if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_standard_error):
         standard_error = result.lead_standard_error
     elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_standard_error):

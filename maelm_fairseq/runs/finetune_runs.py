@@ -223,8 +223,8 @@ def progress(prefix, unit):
     """A function that prints the progress that a line of fairseq-train's log reports.
 
     Args:
-        prefix: of the printed lines
-        unit: of the loss
+        prefix: prefix of the printed lines
+        unit: unit of the loss
     """
     report = LogReport(unit)
 

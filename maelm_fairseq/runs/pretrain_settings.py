@@ -20,8 +20,8 @@ def read_settings(folder, name):
     """A recipe's settings as fairseq groups them: {group: {name: value}}.
 
     Args:
-        folder: of the files of settings, such as recipes/hydra
-        name: of the recipe: its overrides are in NAME.txt; `base` has none
+        folder: folder of the files of settings, such as recipes/hydra
+        name: name of the recipe: its overrides are in NAME.txt; `base` has none
     """
     base = OmegaConf.load(folder / "pretrain_base.yaml")
     overrides = []
@@ -53,7 +53,7 @@ def given_values(fairseq_args, *names):
 
     Args:
         fairseq_args: all of the user's options for fairseq-train
-        names: of the options, such as update_freq
+        names: names of the options, such as update_freq
     """
     parser = Parser(add_help=False)
     for name in names:

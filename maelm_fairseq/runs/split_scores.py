@@ -9,7 +9,7 @@ class SplitScores:
 
     Args:
         task: a `finetuning_task.FineTuningTask` that has read the split
-        split: of the examples
+        split: split of the examples
         predictions: {index of an example: prediction}, of all that have labels
 
     Attributes:
@@ -27,8 +27,8 @@ class SplitScores:
         self.predictions = predictions
         examples = dataset.labelled_examples()
         self.values = score_subset(examples)
-        self.without_groups = leave_groups_out(score_subset, examples, task.jackknife_groups)
-        self.standard_errors = jackknife_errors(self.without_groups)
+        self.jackknife_scores = leave_groups_out(score_subset, examples, task.jackknife_groups)
+        self.standard_errors = jackknife_errors(self.jackknife_scores)
 
     def lead_standard_errors(self, baseline):
         """The standard errors of the lead over the `SplitScores` of another predictor.
@@ -38,7 +38,7 @@ class SplitScores:
         Returns: {metric: standard error}
         """
         leads = []
-        for scores, baseline_scores in zip(self.without_groups, baseline.without_groups):
+        for scores, baseline_scores in zip(self.jackknife_scores, baseline.jackknife_scores):
             leads.append(
                 {metric: value - baseline_scores[metric] for metric, value in scores.items()}
             )

@@ -17,12 +17,12 @@ class FirstUpdates:
         self.first = None  # the number of its first update, and the time at its end
         self.reported = set()
 
-    def report(self, update, last):
+    def report(self, update, max_update):
         """To be called after each update.
 
         Args:
             update: its number
-            last: number of the run's last update, 0 if there is none
+            max_update: number of the run's last update, 0 if there is none
         """
         now = time.monotonic()
         if self.first is None:
@@ -32,13 +32,13 @@ class FirstUpdates:
         if count + 1 not in REPORTED_UPDATES or count in self.reported:
             return
         self.reported.add(count)
-        name = f"update {update:,} of {last:,}" if last else f"update {update:,}"
+        name = f"update {update:,} of {max_update:,}" if max_update else f"update {update:,}"
         if not count:
             logger.info(f"{name} done")
             return
         seconds = (now - first_end) / count
         line = f"{name}: {seconds:.2g} seconds per update"
-        if last:
-            left = datetime.timedelta(seconds=int(seconds * (last - update)))
+        if max_update:
+            left = datetime.timedelta(seconds=int(seconds * (max_update - update)))
             line += f", {left} left"
         logger.info(line)

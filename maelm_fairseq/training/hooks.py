@@ -165,7 +165,7 @@ def wrap(owner, function, name=None):
     Args:
         owner: the module or class
         function: the new one; its first argument is the original
-        name: of the original; by default, that is the name of the new one
+        name: name of the original; by default, that is the name of the new one
     """
     name = name or function.__name__
     original = getattr(owner, name)

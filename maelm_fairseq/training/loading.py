@@ -63,7 +63,7 @@ def fairseq_errors_as_usage_error(path, failure):
     """Errors in the block become one line: fairseq uses what it finds in a file without checks.
 
     Args:
-        path: of the file, for the message
+        path: path of the file, for the message
         failure: what an error means for the user, for the message
     """
     try:

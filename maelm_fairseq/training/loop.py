@@ -82,13 +82,13 @@ def make_missed_validation(program, cfg, trainer, task, epoch_itr):
     Returns: `MissedValidation`
     """
     update = trainer.get_num_updates()
-    last = cfg.optimization.max_update
-    is_last = 0 < last <= update
+    max_update = cfg.optimization.max_update
+    is_last = 0 < max_update <= update
     is_due = getattr(epoch_itr, "validation_due", False)
     if is_last:
         logger.info(
             f"nothing to train: the checkpoint is of update {update:,}, "
-            f"and --max-update is {last:,}"
+            f"and --max-update is {max_update:,}"
         )
         is_due = is_due or not current_run.resumed_checkpoint_was_validated
     if not is_due or cfg.dataset.disable_validation:
@@ -118,8 +118,8 @@ def train_step(original, trainer, samples, raise_oom=False):
             raise
         raise UsageError(one_line(error)) from None
     if isinstance(trainer.task, MaeLmTask) and trainer.is_data_parallel_master:
-        last = trainer.cfg.optimization.max_update
-        current_run.first_updates.report(trainer.get_num_updates(), last)
+        max_update = trainer.cfg.optimization.max_update
+        current_run.first_updates.report(trainer.get_num_updates(), max_update)
     return output
 
 
@@ -152,8 +152,8 @@ def stop_with_checkpoint(cfg, update):
     `cfg` has fairseq's checkpoint options.
     """
     names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
-    begin_anew = [flag(name) for name in names if cfg[name]]
+    restarting_options = [flag(name) for name in names if cfg[name]]
     if cfg.restore_file != LAST_CHECKPOINT:
-        begin_anew.insert(0, "--restore-file")
+        restarting_options.insert(0, "--restore-file")
     saves = not (cfg.no_save or cfg.no_last_checkpoints)
-    stopping.stop(update, cfg.save_dir if saves else None, begin_anew)
+    stopping.stop(update, cfg.save_dir if saves else None, restarting_options)

@@ -115,12 +115,12 @@ def check_rates(optimization, schedule):
         raise UsageError(
             f"--stop-min-lr {lowest}: the warm-up begins below it, and nothing would be trained"
         )
-    last = optimization.max_update
+    max_update = optimization.max_update
     total = schedule.get("total_num_update") or math.inf
-    if last > total and not schedule.get("end_learning_rate"):
+    if max_update > total and not schedule.get("end_learning_rate"):
         raise UsageError(
-            f"--max-update {last} is beyond --total-num-update {total:.0f}: the learning rate "
-            "would be 0 from there on; make them equal"
+            f"--max-update {max_update} is beyond --total-num-update {total:.0f}: the learning "
+            "rate would be 0 from there on; make them equal"
         )
 
 

@@ -51,7 +51,7 @@ def check_run(checkpoint, trainer, path, starts_anew):
         checkpoint: what `sections.read_for_fairseq` returned, after `check_origin` and, if the run
             starts anew, `drop_unusable_parts`
         trainer: fairseq's, of the run
-        path: of the checkpoint
+        path: path of the checkpoint
         starts_anew: as by --finetune-from-model or --reset-optimizer: then only the encoder must be
             the same
     """
@@ -99,7 +99,7 @@ def remove_other_heads(checkpoint, saved_options, cfg, current_task_state):
         checkpoint: from `sections.read_for_fairseq`; changed in place
         saved_options: the options of its model, {name: value}
         cfg: the options of the run's model
-        current_task_state: of the run's task
+        current_task_state: state of the run's task
     """
     saved_task_state = checkpoint["task_state"]
     names = ["labels", STANDARDISED]

@@ -44,7 +44,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
 
     finetune_from_model = cfg.finetune_from_model
     cfg.finetune_from_model = None  # this run already has checkpoints
-    last = last_checkpoint(cfg.save_dir, suffix)
+    last_path = last_checkpoint(cfg.save_dir, suffix)
     try:
         resumed_from, loaded, refused = first_accepted(paths, load)
     except UsageError as error:
@@ -57,8 +57,8 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     extra_state, _ = loaded
     has_best_loss = extra_state.get("val_loss") == extra_state.get("best")
     is_best = current_run.resumed_checkpoint_was_validated and has_best_loss
-    if current_run.lock and is_best and current_run.resumed_from == last:
-        save_folder.restore_best(last, best_checkpoint(cfg.save_dir, suffix))
+    if current_run.lock and is_best and current_run.resumed_from == last_path:
+        save_folder.restore_best(last_path, best_checkpoint(cfg.save_dir, suffix))
     return loaded
 
 
@@ -69,8 +69,8 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     """
     path = current_run.candidate_path or filename
     cfg = trainer.cfg.checkpoint
-    last = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
-    is_default = cfg.restore_file == LAST_CHECKPOINT and path == last
+    last_path = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    is_default = cfg.restore_file == LAST_CHECKPOINT and path == last_path
     is_new_run = is_default and current_run.candidate_path is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
         return original(trainer, filename, reset_optimizer, *args, **kwargs)
@@ -107,8 +107,8 @@ def set_aside_unused(cfg, suffix, update):
     save_folder.set_aside_refused(current_run.refused, current_run.resumed_from)
     is_interval = current_run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
     if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
-        last = last_checkpoint(cfg.save_dir, suffix)
+        last_path = last_checkpoint(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
-        writing.copy(current_run.resumed_from, last)
+        writing.copy(current_run.resumed_from, last_path)
     save_folder.set_aside_newer(cfg.save_dir, suffix, update)
     current_run.resumed_from = None

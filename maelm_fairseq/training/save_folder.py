@@ -58,18 +58,18 @@ def resumable_paths(cfg, suffix):
         suffix: of `--checkpoint-suffix`
     Raises UsageError: there are only checkpoints that no run resumes from by itself
     """
-    last = last_checkpoint(cfg.save_dir, suffix)
+    last_path = last_checkpoint(cfg.save_dir, suffix)
     if cfg.restore_file != LAST_CHECKPOINT:
         return []
     paths = resumable_checkpoints(cfg.save_dir, suffix)
-    if cfg.no_last_checkpoints and last in paths:  # the run does not renew it
-        paths = [*paths[1:], last]
+    if cfg.no_last_checkpoints and last_path in paths:  # the run does not renew it
+        paths = [*paths[1:], last_path]
     starts_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
     advice = advice_on_others(cfg.save_dir, suffix)
     if advice and not (paths or cfg.no_save or starts_elsewhere):
         raise UsageError(
-            f"{cfg.save_dir}: found no {os.path.basename(last)} and no checkpoint of an interval "
-            f"to resume from{advice}; or choose another --save-dir"
+            f"{cfg.save_dir}: found no {os.path.basename(last_path)} and no checkpoint of an "
+            f"interval to resume from{advice}; or choose another --save-dir"
         )
     return paths
 
@@ -82,22 +82,22 @@ def advice_on_others(save_dir, suffix):
     names = ", ".join(map(os.path.basename, other_checkpoints(save_dir, suffix)))
     if not names:
         return ""
-    last = last_checkpoint(save_dir, suffix)
-    return f"; to resume from another one ({names}), if it is whole, copy it to {last}"
+    last_path = last_checkpoint(save_dir, suffix)
+    return f"; to resume from another one ({names}), if it is whole, copy it to {last_path}"
 
 
-def restore_best(last, best):
+def restore_best(last_path, best_path):
     """Copies the last checkpoint to the name of the best one, if it is the best.
 
     The run may have been killed after writing the first and before writing the second. A file that
     has the name of the best one is renamed, as it may be of another run.
     """
-    if os.path.isfile(best) and filecmp.cmp(last, best, shallow=False):
+    if os.path.isfile(best_path) and filecmp.cmp(last_path, best_path, shallow=False):
         return
-    if os.path.lexists(best):
-        renamed = set_aside(best, ".superseded")
-        logger.warning(f"{last} is the best checkpoint; renamed {best} to {renamed}")
-    writing.copy(last, best)
+    if os.path.lexists(best_path):
+        renamed = set_aside(best_path, ".superseded")
+        logger.warning(f"{last_path} is the best checkpoint; renamed {best_path} to {renamed}")
+    writing.copy(last_path, best_path)
 
 
 def set_aside_refused(refused, resumed):

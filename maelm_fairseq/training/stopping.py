@@ -128,13 +128,13 @@ def share_stop_requests(task):
     if vars(task).get("reduce_metrics") is not None:
         return
 
-    def telling(step):
+    def with_stop_entry(step):
         @functools.wraps(step)
-        def tell(*args, **kwargs):
+        def wrapped_step(*args, **kwargs):
             loss, sample_size, logging_output = step(*args, **kwargs)
             return loss, sample_size, {**logging_output, STOP_LOG_KEY: int(stop_state.received)}
 
-        return tell
+        return wrapped_step
 
     def reduce_metrics(logging_outputs, criterion, original=task.reduce_metrics):
         if any(log.get(STOP_LOG_KEY, 0) for log in logging_outputs):
@@ -144,8 +144,8 @@ def share_stop_requests(task):
         logging_outputs = [without_request(log) for log in logging_outputs]
         original(logging_outputs, criterion)
 
-    task.train_step = telling(task.train_step)
-    task.valid_step = telling(task.valid_step)
+    task.train_step = with_stop_entry(task.train_step)
+    task.valid_step = with_stop_entry(task.valid_step)
     task.reduce_metrics = reduce_metrics
 
 
@@ -154,25 +154,25 @@ def without_request(log):
     return {key: value for key, value in log.items() if key != STOP_LOG_KEY}
 
 
-def stop(update, saved, without=()):
+def stop(update, checkpoint_folder, restarting_options=()):
     """Ends this process when all processes have called this function.
 
     Its exit status is `EXIT_STOPPED` if the same command resumes the run, else 1.
 
     Args:
         update: the last one
-        saved: the folder with its checkpoint, None if there is none
-        without: options of the command that would begin the run anew
+        checkpoint_folder: the folder with its checkpoint, None if there is none
+        restarting_options: options of the command that would begin the run anew
     """
     if distributed.is_running():
         # When the first process ends, the others may be killed, also the one that saves.
         torch.distributed.barrier()
     command = "the same command"
-    if without:
-        command += f" without {' and '.join(without)}"
-    if saved:
-        outcome = f"{command} resumes from {os.path.abspath(saved)}"
+    if restarting_options:
+        command += f" without {' and '.join(restarting_options)}"
+    if checkpoint_folder:
+        outcome = f"{command} resumes from {os.path.abspath(checkpoint_folder)}"
     else:
         outcome = "no checkpoint was saved, as the options say"
     logger.info(f"stopped on request at update {update}; {outcome}")
-    sys.exit(EXIT_STOPPED if saved and not without else 1)
+    sys.exit(EXIT_STOPPED if checkpoint_folder and not restarting_options else 1)
