@@ -50,9 +50,8 @@ def training_examples(task, shots, repeat):
     chosen = []
     for stratum in np.unique(stratum_of):
         members = np.flatnonzero(stratum_of == stratum)
-        members = members[
-            np.argsort(task.group_hashes[members])
-        ]  # independent of the order of the files
+        # An order that does not depend on the order of the files.
+        members = members[np.argsort(task.group_hashes[members])]
         chosen.append(random.permutation(members)[: min(shots, len(members) // 2)])
     return np.concatenate(chosen)
 
