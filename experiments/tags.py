@@ -28,7 +28,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.stable_hash import split_by_hash, stable_number
-from small import VARIANT_TITLES
+from small_variants import VARIANT_TITLES
 
 RECORDS = Path(__file__).with_name("records")
 RECORD = "tags.csv"

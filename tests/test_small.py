@@ -9,6 +9,7 @@ import pytest
 import measure
 import small
 import small_page
+import small_variants
 from conftest import ROOT, refuses, script
 from maelm_fairseq.evaluation import ensemble
 from measurements import HELD_OUT_TEXT, Measurement
@@ -21,14 +22,15 @@ from small import (
     WITH_BAG_OF_WORDS,
     WORD_VECTORS,
 )
+from small_variants import OPTIONS_OF_VARIANT, UNTRAINED, VARIANT_TITLES, variant_and_seed
 from tables import cells
 
 BAG, FREQUENT = "bag of words", "most frequent class"
 
 
-@pytest.mark.parametrize("variant", [*small.VARIANTS, *small.OBJECTIVES, "deep"])
+@pytest.mark.parametrize("variant", [*small_variants.VARIANTS, *small_variants.OBJECTIVES, "deep"])
 def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
-    words = small.options_of_recipe(f"{variant}-7").split()
+    words = small_variants.options_of_recipe(f"{variant}-7").split()
     dry = ["--data", data, "--save-dir", tmp_path, "--gpus", 0, "--dry-run"]
     printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
     assert "--seed 7" in printed
@@ -36,10 +38,17 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
 
 
 def test_names_are_of_variants():
-    variants = {small.variant_and_seed(name)[0] for name in small.encoder_names()}
-    assert variants == {*small.OPTIONS_OF_VARIANT}
-    assert {*small.VARIANT_TITLES} == {*small.OPTIONS_OF_VARIANT, small.UNTRAINED}
-    refuses("large-1: expected VARIANT-SEED with one of small,", small.variant_and_seed, "large-1")
+    variants = {variant_and_seed(name)[0] for name in small_variants.encoder_names()}
+    assert variants == {*OPTIONS_OF_VARIANT}
+    assert {*VARIANT_TITLES} == {
+        *OPTIONS_OF_VARIANT,
+        UNTRAINED,
+    }
+    refuses(
+        "large-1: expected VARIANT-SEED with one of small,",
+        variant_and_seed,
+        "large-1",
+    )
 
 
 # The page -----------------------------------------------------------------------------------------
@@ -108,7 +117,7 @@ def records(seed):
 
 
 def test_scores_are_means_over_seeds_on_both_files_or_one(page):
-    title = small.VARIANT_TITLES["small"]
+    title = VARIANT_TITLES["small"]
     assert cells(page.tasks(), title) == ["2", *["70.00"] * 7]
     assert cells(page.dev(), title)[1:] == ["100.00"] * 7
     assert cells(page.test(), title)[1:] == ["40.00"] * 7
@@ -118,7 +127,7 @@ def test_scores_are_means_over_seeds_on_both_files_or_one(page):
 
 
 def test_differences_are_paired_by_examples(page):
-    title = small.VARIANT_TITLES["small"]
+    title = VARIANT_TITLES["small"]
     *_, mean, low, high = map(float, cells(page.differences(), title))
     assert mean == -30
     assert low < -30
@@ -128,7 +137,7 @@ def test_differences_are_paired_by_examples(page):
 
 
 def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
-    title = f"{small.VARIANT_TITLES['small']}, seeds that chose nothing"
+    title = f"{VARIANT_TITLES['small']}, seeds that chose nothing"
     assert cells(page.differences(), title)[-3] == "-20.00"
 
 
@@ -136,7 +145,7 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
     assert page.objectives_on_pairs() == page.objectives_on_tasks()
     assert "until all seeds are: mae_lm-1, mae_lm-2," in page.objectives_on_pairs()
     rights = {"mae_lm": 2, "all_masks": 4, "mlm": 5, "small": 9}
-    for seed in small.SEEDS:
+    for seed in small_variants.SEEDS:
         for variant, right in rights.items():
             arrays = answers(right)
             third_pair = 0 if variant == "mae_lm" else 2
@@ -145,10 +154,10 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
     arrays = {**answers(0), "pairs": np.zeros(4, np.int8)}
     small.save_arrays(tmp_path / "small-4.npz", arrays)  # a seed that the others do not have
     page = small_page.Page(tmp_path)
-    row = f"{small.VARIANT_TITLES['small']}, minus: {small.VARIANT_TITLES['mlm']}"
+    row = f"{VARIANT_TITLES['small']}, minus: {VARIANT_TITLES['mlm']}"
     assert cells(page.objectives_on_pairs(), row)[:4] == ["0.00"] * 4
     assert cells(page.objectives_on_tasks(), row)[0] == "3"
-    row = f"{small.VARIANT_TITLES['mae_lm']}, minus: {small.VARIANT_TITLES['all_masks']}"
+    row = f"{VARIANT_TITLES['mae_lm']}, minus: {VARIANT_TITLES['all_masks']}"
     *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))
     assert by_seed == [-33.33] * 3
     assert mean == -33.33
@@ -167,7 +176,7 @@ def test_what_was_measured_of_some_seeds_only(page, tmp_path):
         arrays = {**answers(5), **pairs}
         small.save_arrays(tmp_path / f"{name}.npz", arrays)
     page = small_page.Page(tmp_path)
-    mae_lm, all_masks, mlm = map(small.VARIANT_TITLES.get, ["mae_lm", "all_masks", "mlm"])
+    mae_lm, all_masks, mlm = map(VARIANT_TITLES.get, ["mae_lm", "all_masks", "mlm"])
     assert mae_lm not in page.tasks() + page.pairs()
     assert cells(page.tasks(), all_masks)[0] == "3"
     assert page.objectives_on_pairs().endswith(" are: mae_lm-3, mlm-2, mlm-3, small-3.")
@@ -180,7 +189,7 @@ def test_what_was_measured_of_some_seeds_only(page, tmp_path):
 
 
 def test_minimal_pairs_have_all_and_those_of_known_words(page):
-    seeds, share, _, _, known = cells(page.pairs(), small.VARIANT_TITLES["small"])
+    seeds, share, _, _, known = cells(page.pairs(), VARIANT_TITLES["small"])
     assert (seeds, share, known) == ("2", "75.00", "100.00")
     assert cells(page.pairs(), "unigrams")[1] == "37.50"
     assert cells(page.pairs_by_term(), "A")[0] == "100.00"
@@ -193,7 +202,7 @@ def test_the_overlap_with_the_pretraining_text_is_counted(page):
 
 
 def test_losses_and_few_examples_are_those_of_the_records(page):
-    title = small.VARIANT_TITLES["small"]
+    title = VARIANT_TITLES["small"]
     assert cells(page.losses(), title) == ["6.00", "5.00"]
     assert cells(page.few(), title) == ["75.00"] * 2
     assert cells(page.few(), BAG) == ["50.00"] * 2
@@ -210,7 +219,7 @@ def test_prose_has_the_numbers_of_the_tables(path, beginning):
     """Where a page says by how much the encoder is ahead of a bag of words."""
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- differences -->\n(.*?)<!-- end -->", text, flags=re.S)
-    title = small.VARIANT_TITLES["small"]
+    title = VARIANT_TITLES["small"]
     mean, low, high = map(float, cells(table, title)[-3:])
     together = float(cells(table, title + small_page.WITH_BAG)[-3])
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
@@ -225,7 +234,7 @@ def comparison(measure, *variants):
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
     block = rf"<!-- objectives_on_{measure} -->\n(.*?)<!-- end -->"
     (table,) = re.findall(block, text, flags=re.S)
-    titles = [small.VARIANT_TITLES[variant] for variant in variants]
+    titles = [VARIANT_TITLES[variant] for variant in variants]
     return map(float, cells(table, ", minus: ".join(titles))[-3:])
 
 
@@ -264,7 +273,7 @@ def test_prose_says_what_pretraining_adds():
     """In the mean of the tasks, and from which side of the bag of words."""
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- tasks -->\n(.*?)<!-- end -->", text, flags=re.S)
-    titles = [small.VARIANT_TITLES[variant] for variant in ["small", "untrained"]]
+    titles = [VARIANT_TITLES[variant] for variant in ["small", "untrained"]]
     pretrained, untrained = (float(cells(table, title)[-1]) for title in titles)
     behind = float(cells(table, BAG)[-1]) - untrained
     assert f"**Pretraining adds {pretrained - untrained:.1f} points**" in text
@@ -274,7 +283,7 @@ def test_prose_says_what_pretraining_adds():
 def test_own_text_has_the_scores_on_trec():
     text = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"<!-- tasks -->\n(.*?)<!-- end -->", text, flags=re.S)
-    title = small.VARIANT_TITLES["small"]
+    title = VARIANT_TITLES["small"]
     rows = [cells(table, row)[1] for row in [title, title + small_page.WITH_BAG, BAG]]
     encoder, together, bag = (f"{float(score):.1f}%" for score in rows)
     page = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")

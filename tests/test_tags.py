@@ -6,10 +6,10 @@ import tarfile
 import pandas as pd
 import pytest
 
-import small
 import tags
 from conftest import ROOT, error_of, run_main
 from maelm_fairseq.finetuning.tagged_files import read_tagged
+from small_variants import VARIANT_TITLES
 
 PAGE_OF_NEWSPAPER = [
     ("Te", "O"),
@@ -108,8 +108,8 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
     trials = [cells_of(line) for line in tags.trial_table().splitlines()[2:]]
     assert trials == [["batch32-epochs5", "40.00", ""], ["batch32-epochs5 --lr 1", "40.00", ""]]
     assert [cells_of(line) for line in tags.score_table().splitlines()[2:]] == [
-        [small.VARIANT_TITLES["small"], "2", *["55.00"] * 4],
-        [small.VARIANT_TITLES["untrained"], "1", *["30.00"] * 4],
+        [VARIANT_TITLES["small"], "2", *["55.00"] * 4],
+        [VARIANT_TITLES["untrained"], "1", *["30.00"] * 4],
         ["CRF", "", *["70.00"] * 4],
     ]
 

@@ -1,0 +1,91 @@
+"""The encoders of small.py: what their pretraining differs in, and their names."""
+
+import re
+
+from maelm_fairseq.base.errors import UsageError
+
+DEMO_OPTIONS = (
+    "--batch-size 32 --update-freq 1 --max-positions 64 --encoder-mask-fade-updates 0 "
+    "--max-update 1500 --total-num-update 1500"
+)
+RANDOM_OPTIONS = "--no-cooccurrence-embeddings"
+SHORT_OPTIONS = "--max-update 3000 --total-num-update 3000"
+UNTRAINED = "untrained"
+VARIANTS = {
+    "small": "",
+    "short": SHORT_OPTIONS,
+    "short_random": f"{SHORT_OPTIONS} {RANDOM_OPTIONS}",
+    "demo": DEMO_OPTIONS,
+    "demo_random": f"{DEMO_OPTIONS} {RANDOM_OPTIONS}",
+}
+# Other objectives of pretraining: the planned comparison of RESULTS.md.
+OWN_DECODER = (
+    "--no-share-decoder-layers --decoder-relative-bias "
+    "--leave-unmasked-prob 0 --random-token-prob 0"
+)
+ALL_MASKS_AT_ONCE = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
+OBJECTIVES = {
+    "mae_lm": OWN_DECODER,
+    "all_masks": f"{OWN_DECODER} {ALL_MASKS_AT_ONCE}",
+    "mlm": f"{ALL_MASKS_AT_ONCE} --decoder-layers 0",
+}
+# Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
+# they take the same time.
+TRAINING_LEVERS = {
+    "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
+    "wide": (
+        "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
+        "--max-update 1700 --total-num-update 1700"
+    ),
+    "masks15": f"{SHORT_OPTIONS} --mask-prob 0.15",
+    "rate": f"{SHORT_OPTIONS} --lr 2e-3 --clip-norm 2",
+    "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
+}
+OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
+VARIANT_TITLES = {
+    "small": "the small recipe",
+    "mae_lm": "MAE-LM: a decoder of its own, masks alone",
+    "all_masks": "the same, all masks shown to the encoder",
+    "mlm": "MLM",
+    "short": "3,000 updates instead of 9,000",
+    "short_random": "3,000 updates, random initial embeddings",
+    "deep": "1,800 updates, 4 layers",
+    "wide": "1,700 updates, width 384",
+    "masks15": "3,000 updates, 15% of the tokens predicted",
+    "rate": "3,000 updates, rate 2e-3 and clipping at 2",
+    "half_batch": "6,000 updates, 32 blocks in a batch",
+    UNTRAINED: "the small recipe's encoder, untrained",
+    "demo": "the demo",
+    "demo_random": "the demo, random initial embeddings",
+}
+FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if not variant.startswith("demo")]
+SEEDS = [1, 2, 3]
+MORE_SEEDS = [4, 5]  # of the recipe alone
+LEVER_SEEDS = [1]
+
+
+def encoder_names():
+    """The names of all encoders that are trained, first one seed of each variant, then the next."""
+    names = []
+    for seed in SEEDS:
+        names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
+    names += [f"small-{seed}" for seed in MORE_SEEDS]
+    for seed in LEVER_SEEDS:
+        names += [f"{lever}-{seed}" for lever in TRAINING_LEVERS]
+    return names
+
+
+def variant_and_seed(name):
+    """Splits VARIANT-SEED into a pair."""
+    match = re.fullmatch(r"(\w+)-(\d+)", name)
+    if not match or match[1] not in VARIANT_TITLES:
+        raise UsageError(f"{name}: expected VARIANT-SEED with one of {', '.join(VARIANT_TITLES)}")
+    return match[1], int(match[2])
+
+
+def options_of_recipe(name):
+    """The options of pretrain_small.sh with which an encoder is trained."""
+    variant, seed = variant_and_seed(name)
+    if variant == UNTRAINED:
+        raise UsageError(f"{name}: it is not trained, and has the sizes of small-1")
+    return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
