@@ -10,10 +10,8 @@ records/A-1.npz, what was predicted for every example. The csv is written last.
 
 import os
 import re
-import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +22,8 @@ from arms import (
     FINE_TUNING_RATE,
     FINE_TUNING_RATES,
     PILOT_SEEDS,
-    TIMED,
     arm_and_seed,
     keeps_trajectory,
-    options_of_arm,
 )
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
@@ -42,8 +38,8 @@ from maelm_fairseq.fairseq_api import init_bert_params
 from maelm_fairseq.runs.log_report import validations
 from maelm_fairseq.vocabulary import load_dictionary
 from measurements import HELD_OUT_TEXT, Measurement, write_record
-
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+from programs import RECIPES, run_quietly
+from update_times import timings
 
 WORD_ORDER_TASKS = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
 NATURAL_TASKS = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
@@ -65,13 +61,7 @@ FINE_TUNED = "fine-tuned"  # a feature
 KEPT_FEATURES = ["mean", "first", "side_by_side"]  # those whose outcomes of examples are kept
 FEW_SHOT_REPEATS = 10  # for pilots
 PARTS_OF_FINE_TUNING = 10  # of a run of fine-tuning; ranks are measured at the end of each
-ROUNDS = 8  # of timings
-UPDATES_PER_TIMING = 5  # updates in a part of a timing
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
-
-
-def run_quietly(*command):
-    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
 
 
 def losses(log):
@@ -218,37 +208,6 @@ def ranks_while_tuning(folder, run_folder):
         for measured in ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder):
             if measured.feature == "without_mask":
                 yield measured._replace(task=f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}")
-
-
-def seconds_of_update(arm, run_folder):
-    """The seconds of an update of pretraining: the median over the parts of a short run.
-
-    The first part is left out.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "train.log")
-        command = ["fairseq-train", run_folder / "data", *options_of_arm(f"{arm}-1")]
-        command += ["--max-update", 5 * UPDATES_PER_TIMING, "--log-file", log]
-        command += ["--log-interval", UPDATES_PER_TIMING]
-        command += ["--no-save", "--disable-validation"]
-        command += ["--encoder-mask-fade-updates", 0]  # as it is for most of a run
-        command += ["--user-dir", RECIPES.parent / "maelm_fairseq", "--save-dir", folder]
-        if not torch.cuda.is_available():
-            command.append("--cpu")
-        run_quietly(*command)
-        speeds = re.findall(r'"ups": "([\d.]+)"', log.read_text(encoding="utf-8"))
-        return 1 / statistics.median(map(float, speeds[1:]))
-
-
-def timings(run_folder):
-    """Yields the seconds of an update of every arm of TIMED in each of ROUNDS rounds.
-
-    The number of the round takes the place of the seed.
-    """
-    for number in range(ROUNDS):
-        for arm in TIMED:
-            value = round(seconds_of_update(arm, run_folder), 3)
-            yield Measurement(arm=arm, seed=number, task="update", metric="seconds", value=value)
 
 
 def measurements_of_arm(name, run_folder, dest):

@@ -39,14 +39,13 @@ from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
     NATURAL_TASKS,
-    RECIPES,
     downcast,
     losses,
-    run_quietly,
 )
 from measurements import Measurement, write_record
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
 from predictors import predict_with_encoder, predict_with_word_vectors, word_vectors
+from programs import RECIPES, run_quietly
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,

@@ -24,6 +24,7 @@ import page_ranks
 import page_scores
 import page_tests
 import page_trajectories
+import update_times
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
 from maelm_fairseq import hub
@@ -128,8 +129,6 @@ def measure_little(monkeypatch):
     for name, value in {
         "PARTS_OF_FINE_TUNING": 1,
         "RANK_TOKENS": 2000,
-        "ROUNDS": 1,
-        "UPDATES_PER_TIMING": 1,
     }.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=4))
@@ -177,7 +176,8 @@ def test_one_encoder_is_trained_measured_and_recorded(prepared, tmp_path, monkey
     assert (tmp_path / "records" / "D-1.npz").exists()
 
     monkeypatch.setitem(arms.ARMS, "D", replace(arms.ARMS["D"], updates=5))
-    monkeypatch.setattr(measure, "TIMED", ["D"])
+    for name, value in {"TIMED": ["D"], "ROUNDS": 1, "UPDATES_PER_TIMING": 1}.items():
+        monkeypatch.setattr(update_times, name, value)
     run_main(measure.main, "--seconds", "--run", run, "--dest", tmp_path / "timed")
     (timed,) = pd.read_csv(tmp_path / "timed" / "seconds.csv").itertuples()
     assert (timed.arm, timed.metric) == ("D", "seconds")
