@@ -149,14 +149,14 @@ def measure_variant(name, folder, pairs):
     if variant != UNTRAINED:
         for measured in losses(folder / name / "train.log"):
             measurements.append(measured._replace(arm=variant, seed=seed, feature="validation"))
-        if has_few_labels(name):
-            measurements += scores_with_few_labels(name, folder)
         if pairs or has_few_labels(name):
             dest = run_evaluation(name, folder, pairs)
             measurements += few_shot_scores(name, dest)
         if pairs:
             arrays[PAIRS_FEATURE] = decisions(ModelRecord(str(dest / f"{name}.npz")), pairs)
             save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
+        if has_few_labels(name):
+            measurements += scores_with_few_labels(name, folder)
     if variant in FINE_TUNED_VARIANTS:
         arrays.update(task_predictions(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
