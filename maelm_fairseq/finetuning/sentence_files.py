@@ -193,7 +193,6 @@ def check_schema(schema, training_schema, is_test, path):
 
 def add_row(table, columns, line, fields, is_test):
     """Adds the fields of a line to the examples of a table, or to what is skipped of it."""
-    label = None
     if fields == [""]:
         problem = "it is blank"
     elif len(fields) != len(columns):
@@ -202,21 +201,29 @@ def add_row(table, columns, line, fields, is_test):
         values = dict(zip(columns, fields))
         label = values.get(table.schema.label, "").strip()
         problem = problem_of_label(label, table.schema)
-        if problem and is_test:
-            label = None
-            problem = None
-    if problem is None:
-        ids = [values[name] for name in ID_COLUMNS if name in values]
-        identifier = ids[0] if ids else str(len(table.examples))
-        texts = tuple(values[name] for name in table.schema.texts)
-        table.examples.append(Example(texts, label, identifier, line, values.get("pair")))
-        return
+        if problem is None or is_test:
+            usable_label = label if problem is None else None
+            table.examples.append(make_example(table, values, usable_label, line))
+            return
     if is_test:
         raise UsageError(
             f"{table.path}: line {line}: {problem}; every line of a test file is predicted; "
             "correct it"
         )
     table.skipped.setdefault(problem, []).append(line)
+
+
+def make_example(table, values, label, line):
+    """The `Example` of a line; its id is the GLUE server's, or else its number among the others.
+
+    Args:
+        values: {column: text}
+        label: None where a test file has none
+    """
+    ids = [values[name] for name in ID_COLUMNS if name in values]
+    identifier = ids[0] if ids else str(len(table.examples))
+    texts = tuple(values[name] for name in table.schema.texts)
+    return Example(texts, label, identifier, line, values.get("pair"))
 
 
 def check_usable(table, lines):

@@ -86,7 +86,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     """
     check_new(dest)
     source = read_source(checkpoint)
-    max_positions = extend_positions(source, extend_positions)
+    max_positions = add_positions(source, extend_positions)
     sizes = {**source.sizes, "relative_position_num_buckets": 0, **options}
     cfg = MaeLmConfig(**sizes, max_positions=max_positions)
     try:
@@ -100,7 +100,7 @@ def import_roberta(checkpoint, data, dest, seed=1, extend_positions=None, **opti
     return source, cfg
 
 
-def extend_positions(source, wanted):
+def add_positions(source, wanted):
     """How many positions the encoder gets; rows of `source` are repeated for those it lacks."""
     name = "encoder.embed_positions.weight"
     count = len(source.weights[name]) - 1  # the first row is for padding

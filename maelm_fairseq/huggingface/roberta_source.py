@@ -44,6 +44,7 @@ REQUIRED_OPTIONS = {  # what our encoder computes
 XLM_R_ROWS = (0, 1, 2, 3)
 CAMEMBERT_ROWS = (5, 1, 6, 3)
 PEFT_CONFIG = "adapter_config.json"  # PEFT's, whose weights are added to another folder's
+ANY_SIZE = None  # of a dimension of a weight
 # Weights that are left out; the group is what the user is told of them.
 UNUSED_WEIGHTS = re.compile(
     r"(pooler|classifier|qa_outputs)\..*|embeddings\.(?:position_ids|token_type_ids)"
@@ -164,7 +165,7 @@ def weights_under_our_names(path, weights, special_rows):
     remaining = {name: weights[name] for name in weights.keys() - {match[0] for match in unused}}
     take = partial(take_weight, path, remaining)
     has_head = any(name.startswith("lm_head.") for name in remaining)
-    embedding = take("embeddings.word_embeddings.weight", "any", "any")
+    embedding = take("embeddings.word_embeddings.weight", ANY_SIZE, ANY_SIZE)
     N, C = embedding.shape
     converted = convert_modules(path, remaining, MASKED_LM if has_head else ENCODER, C)
     # A damaged embedding may have fewer rows than the special ones; it is refused later, as no
@@ -172,8 +173,8 @@ def weights_under_our_names(path, weights, special_rows):
     rows = [row for row in [*special_rows, *range(max(special_rows) + 1, N)] if row < N]
     converted["embed_tokens.weight"] = embedding[rows]
     # The first row, of zeros, has no equivalent here; the next is for padding.
-    positions = take("embeddings.position_embeddings.weight", "any", C)[1:].clone()
-    types = take("embeddings.token_type_embeddings.weight", "any", C)
+    positions = take("embeddings.position_embeddings.weight", ANY_SIZE, C)[1:].clone()
+    types = take("embeddings.token_type_embeddings.weight", ANY_SIZE, C)
     if len(types.unique(dim=0)) != 1:
         raise UsageError(
             f"{path}: its token types have different embeddings, expected one or equal ones"
@@ -206,7 +207,7 @@ def convert_modules(path, remaining, kind, C):
     """
     layers = len({name.split(".")[2] for name in remaining if name.startswith("encoder.layer.")})
     # Taken from a copy: the loop below takes this bias, too.
-    F = len(take_weight(path, dict(remaining), "encoder.layer.0.intermediate.dense.bias", "any"))
+    F = len(take_weight(path, dict(remaining), "encoder.layer.0.intermediate.dense.bias", ANY_SIZE))
     converted = {}
     for native_name, exported_names in stock_modules(ROBERTA, kind, layers).items():
         rows = F if native_name.endswith("ffn.0") else C
@@ -220,22 +221,30 @@ def convert_modules(path, remaining, kind, C):
 
 
 def take_weight(path, weights, name, *shape):
-    """Takes a weight of this shape out of `weights`, as float32; "any" stands for any size."""
+    """Takes a weight of this shape out of `weights`, as float32; ANY_SIZE stands for any size."""
     value = weights.pop(name, None)
-    expected = " x ".join(map(str, shape))
-    if value is None:
-        found = "nothing"
-    else:
-        found = " x ".join(map(str, value.shape)) if value.is_floating_point() else str(value.dtype)
-        value = value.float()
-        if not torch.isfinite(value).all():
-            found = "NaN or infinity"
-    if not re.fullmatch(expected.replace("any", "[0-9]+"), found):
+    found = fault_of_weight(value, shape)
+    if found:
+        expected = " x ".join("any" if size is ANY_SIZE else str(size) for size in shape)
         raise UsageError(
             f"{path}: not the weights of a RoBERTa: {name}: found {found}, expected {expected} "
             "numbers"
         )
-    return value
+    return value.float()
+
+
+def fault_of_weight(value, shape):
+    """What is wrong with a weight that should have this shape, in words; None if nothing is."""
+    if value is None:
+        return "nothing"
+    if not value.is_floating_point():
+        return str(value.dtype)
+    if not torch.isfinite(value).all():
+        return "NaN or infinity"
+    is_size_right = [size in (ANY_SIZE, found) for size, found in zip(shape, value.shape)]
+    if value.dim() != len(shape) or not all(is_size_right):
+        return " x ".join(map(str, value.shape))
+    return None
 
 
 def read_weights(folder):
