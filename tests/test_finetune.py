@@ -391,7 +391,7 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     save = tmp_path / "save"
     tagging = ["recipes/finetune_tagging.sh", "--labelled", files / "tagged", *arguments]
     printed = script(*tagging, "--seeds", 1).stdout
-    assert "3 labels: B-X 131, I-X 20, O 622" in printed
+    assert "3 labels: B-X (131), I-X (20), O (622)" in printed
     assert printed.count("labels:") == 1
     rows = [(row["start"], row["metric"]) for row in table(save) if row["split"] == "dev.txt"]
     metrics = ["f1", "precision", "recall", "accuracy"]

@@ -95,5 +95,5 @@ def describe_labels(labels, classes, split):
 def describe_label_counts(labels):
     """How often each label occurs, in words."""
     counts = sorted(Counter(labels).items())
-    listed = ", ".join(f"{label[:50]} {count:,}" for label, count in counts[:100])
-    return f"{len(counts)} labels: {listed}"
+    listed = ", ".join(f"{label[:50]} ({count:,})" for label, count in counts[:100])
+    return f"{len(counts)} {'label' if len(counts) == 1 else 'labels'}: {listed}"

@@ -214,6 +214,8 @@ def check_prepared_data(dest, manifest, selected):
             warn_of_unsuitable_text(
                 split, parts[0].input, num_tokens[split], len(tokenizer.symbols)
             )
+    if 0 in selected:
+        warn_of_little_to_validate(num_tokens["valid"])
     if len(selected) < num_shards:
         print(
             "to compare the number of lines and documents with the input, finish all"
@@ -239,17 +241,20 @@ def check_whole(split, parts, dest, valid_documents):
     check_counts(f"{split}, all parts", written, counts, advice)
 
 
+def warn_of_little_to_validate(num_tokens):
+    if num_tokens < FEW_TO_VALIDATE:
+        print(
+            f"valid: {num_tokens:,} tokens are few: losses and ranks of so little text say"
+            " little; hold out more of it"
+        )
+
+
 def warn_of_unsuitable_text(split, counts, num_tokens, vocab_size):
     """Warns of texts from which models learn hardly anything, or where blocks cross documents."""
     if counts.documents <= counts.files < counts.text_lines / 10:
         print(
             f"{split}: no blank line between documents: blocks will cross them; put one after each"
             " if there are any"
-        )
-    if split == "valid" and num_tokens < FEW_TO_VALIDATE:
-        print(
-            f"{split}: {num_tokens:,} tokens are few: losses and ranks of so little text say"
-            " little; hold out more of it"
         )
     if split == "train" and num_tokens < FEW_TOKENS * vocab_size:
         print(
