@@ -240,10 +240,14 @@ def test_baselines_are_those_of_the_run(files, arguments, tmp_path):
     _, first = baselines_of(own, arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
     whole = path.read_text()
-    path.write_text("{}")
-    _, again = baselines_of(own, arguments)
-    assert again == first
-    assert path.read_text() == whole
+    outcome = json.loads(whole)
+    without_a_score = {**outcome, "scores": outcome["scores"][1:]}
+    with_nan = {**outcome, "outputs": {**outcome["outputs"], "dev.tsv": [[math.nan]]}}
+    for damaged in ["", "{}", json.dumps(without_a_score), json.dumps(with_nan)]:
+        path.write_text(damaged)
+        _, again = baselines_of(own, arguments)
+        assert again == first
+        assert path.read_text() == whole
     (own / "test.tsv").rename(own / "dev_mismatched.tsv")
     _, again = baselines_of(own, arguments)
     assert {result.file_name for result in first} == {"dev.tsv", "test.tsv"}

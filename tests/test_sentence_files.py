@@ -246,6 +246,8 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
     (["sentence1\tsentence2\tscore", "a\tb\t1"], dict(training_schema=CLASSES),
      "read as STS-B, sentence1 and sentence2 with numbers; "
      "the training file is read as sentences, sentence with classes; use files of one form"),
+    (["sentence\tscore", "a\t1"], dict(is_test=True, training_schema=CLASSES),
+     "found the column score, expected label, as in the training file; rename it"),
     (["index\tsentence", "0\ta", "1"], dict(is_test=True),
      "line 3: 1 fields where there are 2 columns; every"),
     (["index\tsentence", "7\ta", "8\tb", "7\tc"], dict(is_test=True),
@@ -262,6 +264,17 @@ def test_a_test_file_has_the_schema_of_the_training_file(tmp_path):
     cola = read_sentences(write(tmp_path / "train.tsv", "x\t1\t\ta")).schema
     test_file = write(tmp_path / "test.tsv", "index\tsentence", "0\ta")
     assert read_sentences(test_file, True, training_schema=cola).schema == cola
+
+
+@pytest.mark.parametrize("is_test", [False, True])
+def test_files_of_other_forms_are_scored_as_the_training_file(tmp_path, is_test):
+    qqp = read_sentences(
+        write(tmp_path / "train.tsv", "question1\tquestion2\tis_duplicate", "a\tb\t1")
+    ).schema
+    lines = ["sentence1\tsentence2\tlabel", "c\td\t0", "e\tf\t1"]
+    table = read_sentences(write(tmp_path / "other.tsv", *lines), is_test, training_schema=qqp)
+    assert table.schema.metrics == qqp.metrics == ["accuracy", "f1"]
+    assert [example.label for example in table.examples] == ["0", "1"]
 
 
 def test_conlls_columns(tmp_path):

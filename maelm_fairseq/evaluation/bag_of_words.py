@@ -10,7 +10,6 @@ Beside it: always the most frequent class.
 import contextlib
 import os
 from collections import Counter
-from dataclasses import asdict
 from typing import List
 
 import numpy as np
@@ -23,7 +22,6 @@ from sklearn.svm import LinearSVC
 
 from ..base.command_line import Parser
 from ..base.destinations import check_new_file
-from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
 from ..finetuning.labels import classes_of_training, describe_labels, label_to_target
@@ -32,8 +30,8 @@ from ..metrics import argmax_or_value, compute_scores
 from .baseline_scores import (
     BAG_OF_WORDS,
     MOST_FREQUENT,
-    BaselineOutcome,
     Score,
+    save_outcome,
     scores_with_errors,
     show_scores,
 )
@@ -265,7 +263,7 @@ def main():
             if len(indices):
                 rows_of_rest = indices - len(labelled.train_indices)
                 kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
-        save_json(asdict(BaselineOutcome(scores, kept)), args.dest, must_be_new=True)
+        save_outcome(scores, kept, args.dest)
 
 
 if __name__ == "__main__":

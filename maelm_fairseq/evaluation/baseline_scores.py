@@ -1,8 +1,11 @@
 """What predictors without an encoder score on labelled files: names, scores, and their file."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Dict, List
 
+from ..base.errors import UsageError
+from ..base.json_files import read_json, save_json
+from ..base.provenance import short_checksum
 from ..finetuning.jackknife import standard_errors
 
 BAG_OF_WORDS = "bag of words"
@@ -27,12 +30,43 @@ class Score:
 
 @dataclass
 class BaselineOutcome:
-    """What bag_of_words.py and crf.py write."""
+    """What bag_of_words.py and crf.py write, by `save_outcome`."""
 
     scores: List[Score]
     # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
     # that has a label: K numbers, or the index of each word's tag.
     outputs: Dict[str, List[List[float]]]
+    checksum: str = ""  # of all that
+
+    def expected_checksum(self):
+        """A checksum that is the same for the values that JSON gives back."""
+        scores = []
+        for score in self.scores:
+            names = score.predictor, score.file, score.metric
+            scores.append([*names, float(score.value), float(score.standard_error)])
+        outputs = {}
+        for file, rows in self.outputs.items():
+            outputs[file] = [list(map(float, row)) for row in rows]
+        return short_checksum([scores, outputs])
+
+
+def save_outcome(scores, outputs, path):
+    """Writes a `BaselineOutcome`; no file is replaced."""
+    outcome = BaselineOutcome(scores, outputs)
+    outcome.checksum = outcome.expected_checksum()
+    save_json(asdict(outcome), path, must_be_new=True)
+
+
+def read_outcome(path):
+    """The `BaselineOutcome` in a file.
+
+    Raises UsageError: it is not one, or has been changed
+    """
+    expected = "the scores of a baseline"
+    outcome = read_json(path, BaselineOutcome, expected)
+    if outcome.checksum != outcome.expected_checksum():
+        raise UsageError(f"{path}: its checksum is wrong, expected {expected}; remove it")
+    return outcome
 
 
 def scores_with_errors(predictor, file, score_subset, count, groups):

@@ -10,7 +10,6 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from dataclasses import asdict
 from typing import List
 
 import pycrfsuite
@@ -18,7 +17,6 @@ import pycrfsuite
 from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.errors import UsageError
-from ..base.json_files import save_json
 from ..base.running import run_main
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
 from ..finetuning.tagged_files import (
@@ -31,8 +29,8 @@ from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
     MOST_FREQUENT_TAG,
-    BaselineOutcome,
     Score,
+    save_outcome,
     scores_with_errors,
     show_scores,
 )
@@ -233,7 +231,7 @@ def main():
         outputs = {}
         for file, sentences in predictions[CRF].items():
             outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
-        save_json(asdict(BaselineOutcome(scores, outputs)), args.dest, must_be_new=True)
+        save_outcome(scores, outputs, args.dest)
 
 
 if __name__ == "__main__":

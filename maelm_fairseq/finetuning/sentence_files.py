@@ -87,10 +87,12 @@ class Table(NamedTuple):
 
 
 def find_schema(columns, is_test, path):
-    """The schema of a file with these columns."""
-    for schema in SCHEMAS:
-        if {*schema.texts} <= {*columns} and (is_test or schema.label in columns):
-            return schema
+    """The schema of a file with these columns; a test file may have no labels."""
+    with_texts = [schema for schema in SCHEMAS if {*schema.texts} <= {*columns}]
+    with_label = [schema for schema in with_texts if schema.label in columns]
+    fitting = with_label or (with_texts if is_test else [])
+    if fitting:
+        return fitting[0]
     raise UsageError(
         f"{path}: found the columns {', '.join(columns)[:200]}; expected those of GLUE's files, or "
         "a header with label and sentence, or label, sentence1 and sentence2, separated by tabs, "
@@ -129,6 +131,7 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
         schema = schema._replace(metrics=CORRELATIONS)
     if training_schema:
         check_schema(schema, training_schema, is_test, path)
+        schema = schema._replace(metrics=training_schema.metrics)
     while rows and rows[-1][1] == [""]:
         rows.pop()
     table = Table(path, schema, [], {})
@@ -167,6 +170,13 @@ def schema_of_header(columns, is_test, path, training_schema):
     """The schema of a file with a header: for a test file, that of the training file if it fits."""
     if is_test and training_schema and {*training_schema.texts} <= {*columns}:
         schema = training_schema
+        others = [other.label for other in SCHEMAS if {*other.texts} == {*schema.texts}]
+        found = [label for label in others if label in columns]
+        if schema.label not in columns and found:
+            raise UsageError(
+                f"{path}: found the column {found[0]}, expected {schema.label}, as in the training "
+                "file; rename it, or remove it if it has no labels"
+            )
     else:
         schema = find_schema(columns, is_test, path)
     names = [*schema.texts, schema.label]

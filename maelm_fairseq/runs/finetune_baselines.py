@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import UsageError
-from ..base.json_files import read_json
 from ..base.provenance import sha256, short_checksum
 from ..evaluation.baseline_scores import (
     BAG_OF_WORDS,
     CRF,
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
-    BaselineOutcome,
     Score,
+    read_outcome,
 )
 from ..evaluation.ensemble import ENSEMBLE, average_predictions
 from .finetune_results import ENCODER, Result
@@ -109,7 +108,7 @@ class BaselineRun(ABC):
         if not os.path.exists(self.path):
             return None
         try:
-            return read_json(self.path, BaselineOutcome, f"the scores of a {self.predictor}")
+            return read_outcome(self.path)
         except UsageError:
             return None
 
