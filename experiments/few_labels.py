@@ -14,7 +14,7 @@ from maelm_fairseq.checkpoints.building import read_checkpoint
 from maelm_fairseq.evaluation.bag_of_words import NgramCounts, train_and_predict_margins
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
-from maelm_fairseq.evaluation.few_shot import training_examples
+from maelm_fairseq.evaluation.few_shot import other_examples, training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.metrics import argmax_or_value
@@ -60,7 +60,7 @@ class FewLabels:
         """
         task = self.task
         train_indices = training_examples(task, shots, repeat)
-        test_indices = np.flatnonzero(~np.isin(task.group_hashes, task.group_hashes[train_indices]))
+        test_indices = other_examples(task, train_indices)
         one, other = [
             self.fine_tuned(train_indices, test_indices, settings, repeat) for settings in SETTINGS
         ]

@@ -48,7 +48,11 @@ try:
         from fairseq.models import BaseFairseqModel, register_model
         from fairseq.models.roberta.model import RobertaClassificationHead
         from fairseq.modules.transformer_sentence_encoder import init_bert_params
-        from fairseq.optim import FairseqOptimizer, register_optimizer
+        from fairseq.optim import (
+            OPTIMIZER_DATACLASS_REGISTRY,
+            FairseqOptimizer,
+            register_optimizer,
+        )
         from fairseq.optim.adam import FairseqAdam
         from fairseq.optim.fp16_optimizer import FP16Optimizer
         from fairseq.tasks import FairseqTask, register_task

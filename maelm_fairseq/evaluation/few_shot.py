@@ -56,6 +56,12 @@ def training_examples(task, shots, repeat):
     return np.concatenate(chosen)
 
 
+def other_examples(task, train_indices):
+    """The examples to score, int64 (n,): without the other sentence of a pair in training."""
+    is_trained_on = np.isin(task.group_hashes, task.group_hashes[train_indices])
+    return np.flatnonzero(~is_trained_on)
+
+
 def score_few_shot(task, repeats, predict):
     """The scores of all repetitions, (SHOTS, repeats), on a task that `has_few_shot`.
 
@@ -68,10 +74,7 @@ def score_few_shot(task, repeats, predict):
     for row, shots in enumerate(SHOTS):
         for repeat in range(repeats):
             train_indices = training_examples(task, shots, repeat)
-            # The other sentence of a pair is left out, too.
-            test_indices = np.flatnonzero(
-                ~np.isin(task.group_hashes, task.group_hashes[train_indices])
-            )
+            test_indices = other_examples(task, train_indices)
             scores[row, repeat] = score_predictions(
                 predict(train_indices, test_indices), task.targets[test_indices]
             )

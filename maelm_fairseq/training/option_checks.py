@@ -10,8 +10,9 @@ from omegaconf import ListConfig
 from ..base.errors import UsageError
 from ..base.option_fields import as_dict, check_ranges, flag
 from ..base.ranges import Range
-from ..checkpoints.sections import REGISTRIES, component_name, is_fairseq_builtin
-from ..optimizer import TORCH_ADAMW, TorchAdamWConfig, betas
+from ..checkpoints.sections import component_name, is_fairseq_builtin
+from ..fairseq_api import OPTIMIZER_DATACLASS_REGISTRY, criterions
+from ..optimizer import betas
 
 # The smallest allowed values of options that fairseq does not check.
 MIN_OF_OPTION = {
@@ -49,6 +50,11 @@ MIN_OF_OPTION = {
     "validate_interval": 1,
     "save_interval": 1,
 }
+# The components whose ranges are checked here; model and task check theirs when they are built.
+DATACLASS_REGISTRIES = {
+    "optimizer": OPTIMIZER_DATACLASS_REGISTRY,
+    "criterion": criterions.CRITERION_DATACLASS_REGISTRY,
+}
 MAX_FLOAT = 1e300  # of numbers that need not be whole
 
 
@@ -80,12 +86,10 @@ def check_run_options(cfg):
         for name, given in section.items():
             check_range(name, given)
     betas(optimizer.get("adam_betas", (0.9, 0.98)))
-    if component_name(cfg.optimizer) == TORCH_ADAMW:
-        check_ranges(cfg.optimizer, TorchAdamWConfig)
-    _, criterion_dataclasses = REGISTRIES["criterion"]
-    criterion_class = criterion_dataclasses.get(component_name(cfg.criterion))
-    if criterion_class:
-        check_ranges(cfg.criterion, criterion_class)
+    for section, dataclasses in DATACLASS_REGISTRIES.items():
+        config_class = dataclasses.get(component_name(cfg[section]))
+        if config_class:
+            check_ranges(cfg[section], config_class)
     check_rates(cfg.optimization, schedule)
     if trains_on_cpu(cfg) and cfg.common.fp16 and not cfg.common.memory_efficient_fp16:
         raise UsageError(
