@@ -12,10 +12,10 @@ records.
         what needs no encoder, into records/small/baselines.npz
 
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
-small_variants.py has. Measured are the losses of validation and, but for the objectives, scores
-with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also fine-tuned, with the recipe's
-defaults in bfloat16; what each predicts for every dev and test example, by itself and together with
-a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
+small_variants.py has. Measured are the losses of validation and, but for objectives and levers,
+scores with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also fine-tuned, with the
+recipe's defaults in bfloat16; what each predicts for every dev and test example, by itself and
+together with a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
 """
 
 import sys
@@ -50,6 +50,7 @@ from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
     SEEDS,
+    TRAINING_LEVERS,
     UNTRAINED,
     encoder_names,
     options_of_recipe,
@@ -133,9 +134,9 @@ def run_evaluation(name, folder, pairs):
 
 
 def has_few_labels(name):
-    """Whether an encoder is also measured with few labels; the plan of the objectives has none."""
+    """Whether an encoder is also measured with few labels: objectives and levers are not."""
     variant, _ = variant_and_seed(name)
-    return variant not in OBJECTIVES
+    return variant not in {**OBJECTIVES, **TRAINING_LEVERS}
 
 
 def measure_variant(name, folder, pairs):
