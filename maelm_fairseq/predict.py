@@ -87,9 +87,8 @@ def described_columns(texts_of_a_line):
     """What a line should have, in words."""
     if texts_of_a_line == 1:
         return (
-            "one text without a tab: "
-            "from a table, extract the column of the texts first, for example with "
-            "tail -n +2 FILE | cut -f 2"
+            "one text without a tab: from a table, first extract the column of the texts, for "
+            "example with tail -n +2 FILE | cut -f N, where N is its number, from 1"
         )
     return "two texts with a tab between them, as the examples of training are pairs"
 

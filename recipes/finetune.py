@@ -34,9 +34,11 @@ from maelm_fairseq.runs.finetune_options import (
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
     MIN_VALIDATIONS,
+    PAIRED_BASELINES,
     RESULTS_FILE,
     Result,
     best_predictor,
+    fall_from_peak,
     late_rise,
     print_results,
     read_table,
@@ -91,17 +93,17 @@ def finetune(runs, candidates):
     results, scores = report_best(runs, chosen, best, records)
     if runs.command.task_name in BASELINE_RUNS:
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
-        results = with_baselines(runs, results, scores, limit)
+        results = with_baselines(runs, results, scores, best, limit)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
         best_name, line = best_predictor([result for result in results if result.file_name == dev])
         print(line)
-        if best_name:
+        if best_name in (ENCODER, ENSEMBLE, *PAIRED_BASELINES):
             command = labelling_command(best_name, runs.command.labelled_folder, model, args.data)
             print(f"to label new texts with it: {command}")
-    warn_if_still_rising([record.curve for record in records], results[0], chosen.epochs)
+    report_curves([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 
@@ -123,8 +125,8 @@ def labelling_command(predictor, labelled_folder, checkpoint, data):
     return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
 
-def warn_if_still_rising(curves, result, epochs):
-    """Warns if the score was still rising when training ended.
+def report_curves(curves, result, epochs):
+    """Says if the score was still rising when training ended, or had fallen before.
 
     Args:
         curves: for each seed, its scores in equal steps of training
@@ -136,10 +138,19 @@ def warn_if_still_rising(curves, result, epochs):
             f"too few validations, under {MIN_VALIDATIONS}, to tell whether the score was still "
             f"rising; try more --epochs than {epochs}"
         )
+    score = f"{result.metric} on {result.file_name}"
     rise = late_rise(curves, result.standard_error)
     if rise is not None:
-        where = f"{result.metric} on {result.file_name} rose by {rise:.2f} over the last quarter of"
-        print(f"not finished: {where} training; try more --epochs than {epochs}")
+        print(
+            f"not finished: {score} rose by {rise:.2f} over the last quarter of training; try more "
+            f"--epochs than {epochs}"
+        )
+    fall = fall_from_peak(curves, result.standard_error)
+    if fall is not None:
+        print(
+            f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
+            f"training; try fewer --epochs than {epochs}"
+        )
 
 
 def report_best(runs, hyperparameters, best, records):
@@ -216,11 +227,11 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     return results
 
 
-def with_baselines(runs, results, scores, limit):
+def with_baselines(runs, results, scores, best, limit):
     """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
-        results, scores: of the encoder; see `BaselineRun.compare`
+        results, scores, best: of the encoder, and its best seed; see `BaselineRun.compare`
         limit: seconds that the baseline may take
     Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
@@ -231,7 +242,7 @@ def with_baselines(runs, results, scores, limit):
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
-    return baseline_run.compare(outcome, results, scores)
+    return baseline_run.compare(outcome, results, scores, best)
 
 
 def main():

@@ -188,7 +188,8 @@ def parse_args():
     args = parser.parse_args()
     if (args.checkpoint is None) != (args.data is None):
         raise UsageError(
-            "--checkpoint and --data belong together: give both, or none to do without an encoder"
+            "--checkpoint and --data belong together: give both, or neither to use the bag of "
+            "words alone"
         )
     return args
 

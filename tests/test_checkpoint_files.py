@@ -240,6 +240,17 @@ def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
     assert best["optimizer_history"][-1]["num_updates"] == 5
 
 
+def test_training_on_keeps_the_best_checkpoint_of_a_finished_run(data, saved):
+    best = (saved / "checkpoint_best.pt").read_bytes()
+    kept = f"after 5 updates as {saved}/checkpoint_best_5.pt"
+    assert kept in train(data, saved, "--max-update", 8, "--save-interval-updates", 2)
+    assert (saved / "checkpoint_best_5.pt").read_bytes() == best
+    # A run that was only interrupted has no best checkpoint to keep.
+    shutil.copy(saved / "checkpoint_1_6.pt", saved / "checkpoint_last.pt")
+    assert "kept the best" not in train(data, saved, "--max-update", 8)
+    assert not (saved / "checkpoint_best_6.pt").exists()
+
+
 def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):
     second = saved / "checkpoint_1_2.pt"
     (saved / "checkpoint_best.pt").unlink()

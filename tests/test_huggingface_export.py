@@ -96,6 +96,7 @@ def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, 
     """Also for a fine-tuned checkpoint, which keeps this length in its state."""
 
     def change(state):
+        state["cfg"]["optimization"] = {"lr": [0.001]}
         if length:
             state["task_state"]["tokens_per_sample"] = length
 
@@ -103,6 +104,8 @@ def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, 
     checkpoint = write_checkpoint(tmp_path, prepared, change, heads, **FINE_TUNED, **NO_BIAS)
     program.export(checkpoint, prepared, tmp_path / "exported")
     card = (tmp_path / "exported" / "README.md").read_text()
+    assert "\n- Options of pretraining: `decoder_layers` " in card
+    assert "\n- Options of fine-tuning: `lr` 0.001\n" in card
     sentence = f"- It reads up to {P} tokens of a text."
     if length == 64:
         sentence += " In pretraining, it read at most 64: later positions are untrained."
@@ -176,14 +179,22 @@ def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, cap
     assert description == f"--description was not used: edit {dest}/README.md instead"
     assert (dest / "README.md").read_text() == "My own words"
     shutil.rmtree(copy)
-    for change in ("model.safetensors", "1_Pooling/config.json", "notes.txt"):
-        path = dest / change
+    changes = [
+        ("model.safetensors", b"mine", "other contents of"),
+        ("1_Pooling/config.json", None, "no"),
+        ("notes.txt", b"mine", "also"),
+    ]
+    for name, content, fault_of_name in changes:
+        path = dest / name
         was = path.read_bytes() if path.exists() else None
-        path.write_text("mine")
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
         edited = contents(dest)
         fault = error_of(program.main, *options)
         assert fault.startswith(f"{dest}: exists already, and is not the same as this export")
-        assert f"found other contents of {change}; choose another --dest" in fault
+        assert f"found {fault_of_name} {name}; choose another --dest" in fault
         assert contents(dest) == edited
         if was is None:
             path.unlink()

@@ -1,6 +1,7 @@
 """Checkpoints are written whole or not at all, and contain tensors and plain values only."""
 
 import argparse
+import os
 import shutil
 
 import torch
@@ -26,6 +27,17 @@ def save_state(state, path, must_be_new=False):
 def plain_section(section):
     """A section of fairseq's configuration without a Namespace."""
     return vars(section) if isinstance(section, argparse.Namespace) else section
+
+
+def link_or_copy(source, path):
+    """Gives a checkpoint a second name; where the file system has no hard links, copies it.
+
+    The content under that name stays, as checkpoints are replaced, never written into.
+    """
+    try:
+        os.link(source, path)
+    except OSError:
+        copy(source, path)
 
 
 def copy(source, path):

@@ -10,8 +10,7 @@ from .config_json import MODELING_FILE
 from .weights import OWN_CLASSES
 
 TO_FILL_IN = "**please fill in**"
-# Of the run that wrote the checkpoint.
-SHOWN_OPTIONS = [
+PRETRAINING_OPTIONS = [
     "decoder_layers",
     "share_decoder_layers",
     "mask_prob",
@@ -19,6 +18,8 @@ SHOWN_OPTIONS = [
     "random_token_prob",
     "encoder_mask_fraction",
     "encoder_mask_fade_updates",
+]
+OPTIONS_OF_ANY_TRAINING = [
     "lr",
     "update_freq",
     "batch_size",
@@ -119,7 +120,18 @@ def training_lines(info, data):
             folder, file = os.path.split(os.path.abspath(start))
             line += f", starting from `{os.path.basename(folder)}/{file}`"
         lines.append(line)
-    lines.append("Options: " + ", ".join(shown_options(info.saved_options)))
+    if info.is_fine_tuned:
+        names_of_stages = {
+            "Options of pretraining": PRETRAINING_OPTIONS,
+            "Options of fine-tuning": OPTIONS_OF_ANY_TRAINING,
+        }
+    else:
+        names_of_stages = {"Options": [*PRETRAINING_OPTIONS, *OPTIONS_OF_ANY_TRAINING]}
+    options = {**info.saved_options, **vars(info.pretraining)}
+    for stage, names in names_of_stages.items():
+        shown = shown_options(options, names)
+        if shown:
+            lines.append(f"{stage}: {', '.join(shown)}")
     if info.valid_metric is not None:
         metric = info.options.best_checkpoint_metric
         lines.append(f"Validation {metric}: {info.valid_metric}{validation_condition(info)}")
@@ -131,14 +143,15 @@ def training_lines(info, data):
     return lines
 
 
-def shown_options(options):
-    """Those of a run's options that a reader wants to know, in words.
+def shown_options(options, names):
+    """Options that a reader wants to know, in words.
 
     Args:
         options: {name: value}; a list of one value is shown as the value
+        names: names of those that are shown, as far as they are there
     """
     shown = []
-    for name in SHOWN_OPTIONS:
+    for name in names:
         value = options.get(name)
         if isinstance(value, (list, tuple)) and len(value) == 1:
             (value,) = value

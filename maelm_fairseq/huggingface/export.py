@@ -145,15 +145,24 @@ def check_same_files(dest, folder):
 
     The model card is for users to edit, and may differ.
     """
-    different = []
-    for name in sorted((relative_paths(dest) | relative_paths(folder)) - {CARD}):
-        paths = [os.path.join(parent, name) for parent in (dest, folder)]
-        if not all(map(os.path.isfile, paths)) or not filecmp.cmp(*paths, shallow=False):
-            different.append(name)
-    if different:
+    found, expected = relative_paths(dest) - {CARD}, relative_paths(folder) - {CARD}
+    other = set()
+    for name in found & expected:
+        if not filecmp.cmp(os.path.join(dest, name), os.path.join(folder, name), shallow=False):
+            other.add(name)
+    faults = {
+        "other contents of": other,
+        "no": expected - found,
+        "also": found - expected,
+    }
+    differences = []
+    for fault, names in faults.items():
+        if names:
+            differences.append(f"{fault} {', '.join(sorted(names))[:200]}")
+    if differences:
         raise UsageError(
-            f"{dest}: exists already, and is not the same as this export would be: found other "
-            f"contents of {', '.join(different)[:200]}; choose another --dest"
+            f"{dest}: exists already, and is not the same as this export would be: found "
+            f"{'; '.join(differences)}; choose another --dest"
         )
 
 

@@ -112,13 +112,14 @@ class BaselineRun(ABC):
         except UsageError:
             return None
 
-    def compare(self, outcome, encoder_results, encoder_scores):
+    def compare(self, outcome, encoder_results, encoder_scores, seed):
         """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
             outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_scores: {split: `SplitScores` of the encoder's reported model}
+            seed: of that model
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
             baselines, and of what is combined from both
         """
@@ -133,6 +134,7 @@ class BaselineRun(ABC):
                 standard_error = scores[predictor].standard_errors[result.metric]
                 score = Score(predictor, result.file_name, result.metric, value, standard_error)
                 combined = self.result(score, f"{result.settings} {self.name}")
+                combined = replace(combined, note=f", seed {seed}")
                 ensemble_results.append(self.with_lead(combined, scores))
         baseline_results = [self.result(score, self.name) for score in outcome.scores]
         return [*compared_results, *baseline_results, *ensemble_results]
@@ -165,7 +167,7 @@ class BaselineRun(ABC):
             scores: {predictor: `SplitScores`} of its split
         """
         baseline = scores[self.predictor]
-        lead = float(np.median(result.values_or_worst)) - baseline.values[result.metric]
+        lead = result.score - baseline.values[result.metric]
         lead_standard_errors = scores[result.predictor].lead_standard_errors(baseline)
         return replace(
             result,

@@ -2,10 +2,9 @@
 
 import datetime
 import math
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, NamedTuple
 
 import numpy as np
 
@@ -63,8 +62,13 @@ class Result:
         return np.nan_to_num(self.values, nan=-math.inf)
 
     @property
+    def score(self):
+        """The median of the values, where those that are not defined are the worst."""
+        return float(np.median(self.values_or_worst))
+
+    @property
     def median(self):
-        return format_score(np.median(self.values_or_worst))
+        return format_score(self.score)
 
     def __str__(self):
         text = self.median
@@ -141,8 +145,30 @@ def late_rise(curves, standard_error):
     return rise if rise > standard_error else None
 
 
+class Fall(NamedTuple):
+    """How a score fell before the end of training."""
+
+    points: float  # below its peak
+    share: float  # of training, at the peak
+
+
+def fall_from_peak(curves, standard_error):
+    """The `Fall` of the median of some scores from its peak.
+
+    It is None if that is not more than the standard error of a score; arguments as for
+    `late_rise`.
+    """
+    length = min(map(len, curves))
+    median = np.median(np.nan_to_num([curve[:length] for curve in curves], nan=-math.inf), axis=0)
+    peak = int(median.argmax())
+    points = float(median[peak] - median[-1])
+    return Fall(points, (peak + 1) / length) if points > standard_error else None
+
+
 def best_predictor(results):
     """Which predictor has the highest score on the dev file, and a line that says so.
+
+    Of several with that score, it is the one that costs least.
 
     Args:
         results: list of `Result`, the encoder's first; their first metric counts
@@ -151,18 +177,30 @@ def best_predictor(results):
     """
     encoder = results[0]
     comparable = [result for result in results if result.metric == encoder.metric]
-    best = max(comparable, key=lambda result: statistics.median(result.values_or_worst))
-    if math.isinf(statistics.median(best.values_or_worst)):
+
+    def score_and_cheapness(result):
+        return result.score, result.predictor != ENSEMBLE, result.predictor != ENCODER
+
+    best = max(comparable, key=score_and_cheapness)
+    if math.isinf(best.score):
         undefined = f"{best.metric} is undefined: {WHY_UNDEFINED}"
         return None, f"highest on {best.file_name}: none, as {undefined}"
+    level = []
     close = []
     for other in comparable:
-        # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
-        if other is best or other.predictor == ENSEMBLE or is_clearly_ahead(best, other):
+        if other is best:
             continue
-        close.append(f"the {other.predictor}")
-    clearly = f", not clearly ahead of {' or '.join(close)}" if close else ""
-    return best.predictor, f"highest on {best.file_name}: the {best.predictor}{clearly}"
+        if other.score == best.score:
+            level.append(f"the {other.predictor}")
+        # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
+        elif other.predictor != ENSEMBLE and not is_clearly_ahead(best, other):
+            close.append(f"the {other.predictor}")
+    line = f"highest on {best.file_name}: the {best.predictor}"
+    if level:
+        line += f", level with {' and '.join(level)}"
+    if close:
+        line += f", not clearly ahead of {' or '.join(close)}"
+    return best.predictor, line
 
 
 def is_clearly_ahead(result, other):
@@ -171,9 +209,7 @@ def is_clearly_ahead(result, other):
     Differences from PAIRED_BASELINES are paired by examples; of others, only the errors of both
     scores are known, which make the error of their difference too large.
     """
-    difference = statistics.median(result.values_or_worst) - statistics.median(
-        other.values_or_worst
-    )
+    difference = result.score - other.score
     if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_standard_error):
         standard_error = result.lead_standard_error
     elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_standard_error):

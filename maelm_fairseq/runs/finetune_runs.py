@@ -115,11 +115,26 @@ class FineTuningRuns:
 
     def run_seeds(self, hyperparameters, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
+        self.report_earlier_runs(hyperparameters)
 
         def run_seed(seed, environment):
             return self.load_or_train(Run(hyperparameters, seed), environment)
 
         return self.jobs.map(run_seed, seeds)
+
+    def report_earlier_runs(self, hyperparameters):
+        """Says why there is more to do if there are runs of the same settings from other inputs."""
+        folder = Path(self.seeds_folder(hyperparameters))
+        if folder.exists() or not folder.parent.exists():
+            return
+        prefix = f"{hyperparameters}-"
+        names = [path.name for path in folder.parent.iterdir() if path.name.startswith(prefix)]
+        if names:
+            print(
+                f"{self.command.name}: fine-tuning anew, as the checkpoint, a labelled file, the "
+                f"vocabulary or an option is not that of {', '.join(sorted(names))}",
+                flush=True,
+            )
 
     def search(self, candidates):
         """Tries all candidates, a list of `Hyperparameters`; returns the best."""

@@ -98,8 +98,8 @@ class BatchPlan(NamedTuple):
     def __str__(self):
         total = self.processes * self.sequences * self.update_freq
         return (
-            f"{self.processes} process(es) x {self.sequences} sequences x {self.update_freq} = "
-            f"{total} sequences per update"
+            f"{total:,} sequences per update: {self.processes} process(es) x {self.sequences} "
+            f"sequences at a time x {self.update_freq} times"
         )
 
 

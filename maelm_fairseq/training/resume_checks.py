@@ -85,6 +85,18 @@ def report_new_schedule(saved_value, current_value, path):
         )
 
 
+def is_extension(saved_max_update, update, max_update):
+    """Whether a run trains on from the checkpoint of a finished one.
+
+    Args:
+        saved_max_update: the --max-update of the finished run; None or 0 if it had no end
+        update: update of the checkpoint
+        max_update: the --max-update of this run
+    """
+    was_finished = isinstance(saved_max_update, int) and 0 < saved_max_update <= update
+    return was_finished and (max_update <= 0 or update < max_update)
+
+
 def check_history(history, path, starts_anew):
     """Refuses a checkpoint without a number of updates, unless the run starts anew."""
     # The history of an imported encoder has no updates.

@@ -6,6 +6,7 @@ import os
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
+    best_checkpoint,
     interval_checkpoints,
     last_checkpoint,
     other_checkpoints,
@@ -92,12 +93,35 @@ def restore_best(last_path, best_path):
     The run may have been killed after writing the first and before writing the second. A file that
     has the name of the best one is renamed, as it may be of another run.
     """
-    if os.path.isfile(best_path) and filecmp.cmp(last_path, best_path, shallow=False):
+    if have_same_content(last_path, best_path):
         return
     if os.path.lexists(best_path):
         renamed = set_aside(best_path, ".superseded")
         logger.warning(f"{last_path} is the best checkpoint; renamed {best_path} to {renamed}")
     writing.copy(last_path, best_path)
+
+
+def have_same_content(path, other):
+    """Whether two files, of which the first exists, have the same content."""
+    return os.path.isfile(other) and filecmp.cmp(path, other, shallow=False)
+
+
+def keep_best(save_dir, suffix, update):
+    """Gives the best checkpoint of a finished run a second name, as training on may replace it.
+
+    That name says after which update the run had finished.
+    """
+    best_path = best_checkpoint(save_dir, suffix)
+    kept_path = best_checkpoint(save_dir, f"{suffix}_{update}")
+    if not os.path.isfile(best_path) or have_same_content(best_path, kept_path):
+        return
+    if os.path.lexists(kept_path):
+        set_aside(kept_path, ".superseded")
+    writing.link_or_copy(best_path, kept_path)
+    logger.warning(
+        f"kept the best checkpoint of the run that was finished after {update:,} updates as "
+        f"{kept_path}, as training on may replace {best_path}"
+    )
 
 
 def set_aside_refused(refused, resumed):
