@@ -45,7 +45,7 @@ try:
         from fairseq.file_io import PathManager
         from fairseq.logging import metrics, progress_bar
         from fairseq.logging.meters import MetersDict
-        from fairseq.models import BaseFairseqModel, register_model
+        from fairseq.models import MODEL_DATACLASS_REGISTRY, BaseFairseqModel, register_model
         from fairseq.models.roberta.model import RobertaClassificationHead
         from fairseq.modules.transformer_sentence_encoder import init_bert_params
         from fairseq.optim import (

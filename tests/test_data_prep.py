@@ -282,15 +282,17 @@ PREPARE = "data-prep/prepare.py"
 
 
 def test_missing_empty_and_undecodable_files(text, tmp_path):
-    def error(name, content=None):
+    def error(name, content=None, further=text["valid"]):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        files = dict(text, train=[*text["valid"], tmp_path / name])
+        files = dict(text, train=[*further, tmp_path / name])
         return error_of_script(PREPARE, *arguments(files, tmp_path / "dest", "--vocab-size", 300))
 
     assert f"{tmp_path / 'missing.txt'} does not exist" in error("missing.txt")
     assert "empty.txt is empty" in error("empty.txt", b"")
     assert f"{tmp_path} is a folder; give its files, such as {tmp_path}/*.txt" in error(".")
+    invisible = "\u200b\n\n\u200b\u200b\n".encode()
+    assert "zero.txt: normalisation leaves none of its" in error("zero.txt", invisible, further=[])
     os.mkfifo(tmp_path / "pipe")
     assert "pipe is not a file; expected text in a file" in error("pipe")
     message = error("latin.txt", "ab\n\ncd caf\u00e9 ef\n".encode("latin-1"))

@@ -670,12 +670,13 @@ def test_wrong_input(files, arguments, tmp_path):
         "recipes/finetune_squad.sh", *own
     )
     assert "in fairseq, ${...}" in error_with("--save-dir", tmp_path / "a${b}")
+    assert "--dropout nan must be at least 0 and less than 1" in error_with("--dropout", "nan")
     (tmp_path / "results.tsv").write_text("name,score\n")
     fault = "results.tsv: found another table, expected one of this"
     assert fault in error_with("--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
     fault = "fairseq-train ended with exit status 1; the full log is"
-    assert fault in error_of_script(GLUE, *own, "--dropout", 7)
+    assert fault in error_of_script(GLUE, *own, "--encoder-attention-heads", 3)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):

@@ -70,6 +70,11 @@ def train(paths, model, log_file, options):
                 logstream=log,
             )
     except (RuntimeError, ValueError) as error:
+        if "all_chars_count" in str(error):
+            raise UsageError(
+                f"no text in {', '.join(paths)}: normalisation leaves none of its characters; "
+                "expected lines that are not blank"
+            ) from None
         raise UsageError(f"--vocab-size {size}: {describe_failure(error, log_file)}") from None
     finally:
         signal.signal(signal.SIGINT, handler)

@@ -82,7 +82,7 @@ class Result:
         if undefined:
             text += f"; undefined for {undefined}: {WHY_UNDEFINED}"
         text += self.note
-        if self.baseline:
+        if self.baseline and not math.isnan(self.lead):
             lead = f"{self.lead:+.2f} ± {self.lead_standard_error:.2f}"
             text += f", {lead} compared with the {self.baseline}"
         return text

@@ -11,7 +11,7 @@ from ..base.errors import UsageError
 from ..base.option_fields import as_dict, check_ranges, flag
 from ..base.ranges import Range
 from ..checkpoints.sections import component_name, is_fairseq_builtin
-from ..fairseq_api import OPTIMIZER_DATACLASS_REGISTRY, criterions
+from ..fairseq_api import MODEL_DATACLASS_REGISTRY, OPTIMIZER_DATACLASS_REGISTRY, criterions
 from ..optimizer import betas
 
 # The smallest allowed values of options that fairseq does not check.
@@ -54,6 +54,7 @@ MIN_OF_OPTION = {
 DATACLASS_REGISTRIES = {
     "optimizer": OPTIMIZER_DATACLASS_REGISTRY,
     "criterion": criterions.CRITERION_DATACLASS_REGISTRY,
+    "model": MODEL_DATACLASS_REGISTRY,
 }
 MAX_FLOAT = 1e300  # of numbers that need not be whole
 
