@@ -42,6 +42,7 @@ from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.runs import finetune_results, jobs
 from maelm_fairseq.runs.finetune_options import Run, hyperparameters_to_try
+from maelm_fairseq.runs.finetune_runs import RunRecord
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
@@ -130,8 +131,8 @@ def check_rows_of_mnli(save, start, runs, printed):
         median = np.median(scores)
         assert float(row["median"]) == pytest.approx(median, abs=0.01)
         assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
-        line = f"MNLI accuracy on {file}: {median:.2f} ± {row['error']}, median of 2 seeds"
-        assert line in printed
+        score = f"{median:.2f} ± {row['error']}, median of 2 seeds"
+        assert re.search(rf"\nMNLI, accuracy on {file}:\n  encoder +{score}", printed)
 
 
 def times_of_checkpoints(runs):
@@ -169,12 +170,13 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     dev = column_of(own / "dev.tsv", 1)
     most = max(set(train), key=train.count)
     assert frequent == pytest.approx(100 * dev.count(most) / len(dev), abs=0.01)
-    assert f"; bag of words {bag:.2f} ± " in printed
+    width = len(TOGETHER)
+    assert f"\n  {'bag of words':{width}}  {bag:.2f} ± " in printed
     ours = float(rows["dev.tsv", encoder]["median"])
     lead = re.escape(f", {ours - bag:+.2f} ± ")
-    assert re.search(rf"{lead}\S+ compared with the bag of words; bag of words", printed)
+    assert re.search(rf"\n  encoder  .*{lead}\S+ compared with the bag of words\n", printed)
     together = float(rows["dev.tsv", TOGETHER]["median"])
-    assert f"; {TOGETHER} {together:.2f} ± " in printed
+    assert f"\n  {TOGETHER}  {together:.2f} ± " in printed
     (predictions,) = (tmp_path / "save").glob("own/batch*/own.tsv")
     check_score_on_test_file(rows["test.tsv", encoder], predictions, own / "test.tsv")
     assert "labels absent from the training file count as errors: never seen" in printed
@@ -353,6 +355,16 @@ def test_a_score_that_still_rises_is_pointed_out():
     assert finetune_results.late_rise([[1, 90]], standard_error=1.0) is None
 
 
+def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
+    """Of the seeds that are not done yet, with the jobs that run at the same time."""
+    runs, (candidate,) = run_main(begun, "--labelled", files / "own", *arguments)
+    runs.jobs.count = 2
+    runs.load_or_train = lambda run, environment: RunRecord({}, [], seconds=60.0)
+    for number, expected in [(1, ""), (2, ""), (5, "the other seeds take about 0:02:00\n")]:
+        runs.run_seeds(candidate, range(1, number + 1))
+        assert capsys.readouterr().out == expected
+
+
 def test_what_too_few_validations_do_not_show_is_said(capsys):
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_curves([[1, 90]], result, epochs=2)
@@ -418,8 +430,11 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     metrics = ["f1", "precision", "recall", "accuracy"]
     starts = [str(pretrained[1]), "CRF", "most frequent tag of each word"]
     assert rows == [(start, metric) for start in starts for metric in metrics]
-    lines = [line for line in printed.splitlines() if line.startswith("tagged f1 on dev.txt: ")]
-    assert re.search(r" compared with the CRF; CRF .*; most frequent tag of each word", *lines)
+    _, _, scores = printed.partition("\ntagged, f1 on dev.txt:\n")
+    of_encoder, of_crf, of_frequent_tags, *_ = scores.splitlines()
+    assert re.fullmatch(r"  encoder  .* compared with the CRF", of_encoder)
+    assert of_crf.startswith("  CRF  ")
+    assert of_frequent_tags.startswith("  most frequent tag of each word  ")
     assert "highest on dev.txt: the CRF" in printed
     (run,) = save.glob("tagged/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
@@ -572,9 +587,9 @@ def test_the_table_of_results(tmp_path, capsys):
     for _ in range(2):  # no row is repeated
         finetune_results.write_table(tmp_path, [first])
     printed = capsys.readouterr().out
-    line = "a pearson on dev.tsv: 50.00 ± 1.50, median of 3 seeds (nan to 60.00)"
-    assert f"{line}; undefined for seed 1" in printed
-    assert "; bag of words 55.00 ± 1.25\n" in printed
+    line = "  encoder       50.00 ± 1.50, median of 3 seeds (nan to 60.00)"
+    assert f"a, pearson on dev.tsv:\n{line}; undefined for seed 1" in printed
+    assert "\n  bag of words  55.00 ± 1.25\n" in printed
     # A damaged table is kept as it is, and rows are added to it.
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()

@@ -265,11 +265,13 @@ def printable(text):
 
 
 def print_results(results):
-    """Prints a line for each split and metric: the encoder's score, then the others' scores."""
-    lines: Dict[tuple, List[Result]] = {}
+    """Prints, for each split and metric, a line for each predictor, the encoder's first."""
+    groups: Dict[tuple, List[Result]] = {}
     for result in results:
-        lines.setdefault((result.task, result.file_name, result.metric), []).append(result)
+        groups.setdefault((result.task, result.file_name, result.metric), []).append(result)
+    width = max(len(result.predictor) for result in results)
     print("± is the standard error over examples")
-    for (task, split, metric), (encoder, *others) in lines.items():
-        baselines = [f"{other.predictor} {other}" for other in others]
-        print("; ".join([f"{task} {metric} on {split}: {encoder}", *baselines]))
+    for (task, split, metric), results_of_metric in groups.items():
+        print(f"{task}, {metric} on {split}:")
+        for result in results_of_metric:
+            print(f"  {result.predictor:{width}}  {result}")

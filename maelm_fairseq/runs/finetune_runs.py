@@ -8,6 +8,7 @@ import math
 import os
 import time
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Dict, List
 
@@ -116,9 +117,15 @@ class FineTuningRuns:
     def run_seeds(self, hyperparameters, seeds):
         """The `RunRecord` of each seed; trains where it is missing, several at the same time."""
         self.report_earlier_runs(hyperparameters)
+        missing = [seed for seed in seeds if not self.is_done(Run(hyperparameters, seed))]
 
         def run_seed(seed, environment):
-            return self.load_or_train(Run(hyperparameters, seed), environment)
+            record = self.load_or_train(Run(hyperparameters, seed), environment)
+            further_rounds = math.ceil(len(missing) / self.jobs.count) - 1
+            if seed in missing[:1] and further_rounds:
+                left = timedelta(seconds=round(record.seconds * further_rounds))
+                print(f"the other seeds take about {left}", flush=True)
+            return record
 
         return self.jobs.map(run_seed, seeds)
 
