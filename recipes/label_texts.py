@@ -20,10 +20,10 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.bag_of_words import (
+    BagOfWords,
     LabelledExamples,
     NgramCounts,
     add_options,
-    train_and_predict_margins,
 )
 from maelm_fairseq.evaluation.crf import (
     ConditionalRandomField,
@@ -88,48 +88,78 @@ def describe_predictions(classes, texts):
     return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
 
 
-def predict_labels(labelled, texts, model=None):
-    """The labels, or the values, of n texts: list.
+class SentenceLabeller:
+    """Labels sentences by a bag of words, alone or together with a fine-tuned encoder.
 
     Args:
         labelled: `bag_of_words.LabelledExamples`
-        texts: tuples of one text or two
         model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
-    dev = next(iter(labelled.files.values()))
-    new = len(labelled.texts) + np.arange(len(texts))
-    counts = NgramCounts([*labelled.texts, *texts])
-    bag_of_words = train_and_predict_margins(
-        counts, labelled.targets, labelled.train_indices, np.append(dev, new)
-    )
-    dev_votes, votes = np.split(bag_of_words, [len(dev)])
-    if model is not None:
-        dev_texts = [labelled.texts[index] for index in dev]
-        encoder_dev_votes = predict_class_scores(model, dev_texts, labelled.classes)
-        encoder_votes = predict_class_scores(model, texts, labelled.classes)
-        votes = average_predictions(encoder_votes, votes, encoder_dev_votes, dev_votes)
-    predictions = argmax_or_value(votes).tolist()
-    if labelled.classes is None:
-        return predictions
-    return [labelled.classes[int(index)] for index in predictions]
+
+    def __init__(self, labelled, model=None):
+        self.classes = labelled.classes
+        self.texts_of_a_line = len(labelled.texts[0])
+        self.model = model
+        counts = NgramCounts(labelled.texts)
+        self.bag_of_words = BagOfWords(counts, labelled.targets, labelled.train_indices)
+        self.predictor = "a bag of words"
+        if model is not None:
+            self.predictor = "an encoder and a bag of words together"
+            dev = next(iter(labelled.files.values()))
+            dev_texts = [labelled.texts[index] for index in dev]
+            self.dev_votes = (
+                predict_class_scores(model, dev_texts, self.classes),
+                self.bag_of_words.margins(dev),
+            )
+
+    def label(self, texts):
+        """The labels, or the values, of texts, tuples of one or two: list."""
+        votes = self.bag_of_words.margins_of_others(texts)
+        if self.model is not None:
+            encoder_votes = predict_class_scores(self.model, texts, self.classes)
+            votes = average_predictions(encoder_votes, votes, *self.dev_votes)
+        predictions = argmax_or_value(votes).tolist()
+        if self.classes is None:
+            return predictions
+        return [self.classes[int(index)] for index in predictions]
+
+    def header(self):
+        columns = text_columns(self.texts_of_a_line)
+        return "\t".join(["score" if self.classes is None else "label", *columns]) + "\n"
+
+    def lines(self, texts):
+        """The lines of a table with the labels of texts, tuples of one or two."""
+        lines = []
+        for predicted, text in zip(self.label(texts), texts):
+            shown = score_text(predicted) if self.classes is None else predicted
+            lines.append("\t".join([shown, *text]) + "\n")
+        return lines
 
 
-def table_of_labels(labelled, texts, model=None):
-    """The lines of a table with the labels of texts; arguments as for `predict_labels`."""
-    are_values = labelled.classes is None
-    lines = ["\t".join(["score" if are_values else "label", *text_columns(len(texts[0]))])]
-    for predicted, text in zip(predict_labels(labelled, texts, model), texts):
-        shown = score_text(predicted) if are_values else predicted
-        lines.append("\t".join([shown, *text]))
-    return [f"{line}\n" for line in lines]
+class WordTagger:
+    """Tags words by a conditional random field.
 
+    Args:
+        tagged: `crf.TaggedSentences`
+    """
 
-def read_texts(path, columns):
-    """The texts of a file: tuples of one or two."""
-    texts = [tuple(line) for chunk in chunks_of_file(path, columns) for line in chunk]
-    if not texts:
-        raise UsageError(f"{path}: it is empty, expected a text in each line")
-    return texts
+    predictor = "a CRF"
+    texts_of_a_line = 1
+
+    def __init__(self, tagged):
+        self.labels = tagged.labels
+        self.crf = ConditionalRandomField(tagged.train)
+
+    def header(self):
+        return ""
+
+    def lines(self, texts):
+        """The lines of words with their tags, and a blank line, for each text, a tuple of one."""
+        lines = []
+        for (text,) in texts:
+            words = text.split()
+            lines.append(tagged_text(zip(words, self.crf.tag(words))))
+        return lines
 
 
 def has_tagged_words(folder):
@@ -137,8 +167,8 @@ def has_tagged_words(folder):
     return find_file(folder, "train", TAGGED_FILES, required=False) is not None
 
 
-def label_with_crf(args):
-    """Returns the predictor in words, the number of texts, and the lines of words with tags."""
+def make_tagger(args):
+    """The `WordTagger` of the options."""
     if args.checkpoint:
         raise UsageError(
             f"--checkpoint {args.checkpoint}: an encoder and a CRF do not vote together; leave it "
@@ -146,19 +176,11 @@ def label_with_crf(args):
         )
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
-    texts = read_texts(args.texts, columns=1)
-    tagged = TaggedSentences(args.labelled, args.conllu_column)
-    check_not_tagged(args.texts, [text for (text,) in texts], tagged.labels)
-    crf = ConditionalRandomField(tagged.train)
-    lines = []
-    for (text,) in texts:
-        words = text.split()
-        lines.append(tagged_text(zip(words, crf.tag(words))))
-    return "a CRF", len(texts), lines
+    return WordTagger(TaggedSentences(args.labelled, args.conllu_column))
 
 
-def label_with_bag_of_words(args):
-    """Returns the predictor in words, the number of texts, and the lines of the table."""
+def make_sentence_labeller(args):
+    """The `SentenceLabeller` of the options."""
     if args.conllu_column != CONLLU_COLUMNS[0]:
         raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
     labelled = LabelledExamples(args.labelled, args.regression)
@@ -167,9 +189,7 @@ def label_with_bag_of_words(args):
         model = hub.from_pretrained(args.checkpoint, data=args.data)
         check_encoder_matches(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
-    texts = read_texts(args.texts, columns=len(labelled.texts[0]))
-    predictor = "a bag of words" if model is None else "an encoder and a bag of words together"
-    return predictor, len(texts), table_of_labels(labelled, texts, model)
+    return SentenceLabeller(labelled, model)
 
 
 def parse_args():
@@ -198,13 +218,19 @@ def main():
     args = parse_args()
     check_output_path(args.dest)
     check_text_file(args.texts)
-    if has_tagged_words(args.labelled):
-        predictor, count, lines = label_with_crf(args)
-    else:
-        predictor, count, lines = label_with_bag_of_words(args)
+    is_tagger = has_tagged_words(args.labelled)
+    labeller = make_tagger(args) if is_tagger else make_sentence_labeller(args)
+    count = 0
     with atomic_write(args.dest, must_be_new=True) as stream:
-        stream.writelines(lines)
-    print(f"written: {args.dest}, {count:,} texts, labelled by {predictor}")
+        stream.write(labeller.header())
+        for chunk in chunks_of_file(args.texts, labeller.texts_of_a_line):
+            if is_tagger and not count:
+                check_not_tagged(args.texts, [text for (text,) in chunk], labeller.labels)
+            count += len(chunk)
+            stream.writelines(labeller.lines(list(map(tuple, chunk))))
+        if not count:
+            raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
+    print(f"written: {args.dest}, {count:,} texts, labelled by {labeller.predictor}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import label_texts
+import maelm_fairseq.predict
 from conftest import error_of, run_main
 from labelled import write_table
 from maelm_fairseq.evaluation import bag_of_words
@@ -23,7 +24,8 @@ TEXTS = [
 
 def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
     rows = np.array([0, 1, 2, 3])
-    weights = bag_of_words.NgramCounts([(text,) for text in TEXTS]).weights(rows)
+    matrices = bag_of_words.NgramCounts([(text,) for text in TEXTS]).matrices
+    weights = bag_of_words.TfidfWeights(matrices, rows).weigh(matrices, len(TEXTS))
     words = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     characters = dict(ngram_range=(2, 5), analyzer="char_wb")
     expected = []
@@ -96,7 +98,9 @@ def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsy
         assert f"{name}: exists already" in fault
 
 
-def test_it_labels_new_texts(tmp_path):
+def test_it_labels_new_texts(tmp_path, monkeypatch):
+    """Also more than are labelled at a time."""
+    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK_TEXTS", 2)
     files = folder(tmp_path / "files", [("good film", "good"), ("bad film", "bad")])
     (tmp_path / "texts").write_text("really good !\n\nso bad\n")
     options = ["--labelled", files, "--texts", tmp_path / "texts", "--dest"]

@@ -143,11 +143,11 @@ def test_errors_of_labelling_name_the_file(pretrained, tmp_path):
 
 
 def check_mean_of_votes(files, model):
-    """`predict_labels` gives the texts of the dev file the labels with the highest mean."""
+    """The labeller gives the texts of the dev file the labels with the highest mean."""
     examples = bag_of_words.LabelledExamples(files)
     examples.files = {"dev.tsv": examples.files["dev.tsv"]}
     dev = [examples.texts[number] for number in examples.files["dev.tsv"]]
-    together = label_texts.predict_labels(examples, dev, model)
+    together = label_texts.SentenceLabeller(examples, model).label(dev)
     ours = label_texts.predict_class_scores(model, dev, examples.classes)
     theirs = bag_of_words.baseline_predictions(examples)["bag of words"][: len(dev)]
     for votes in (ours, theirs):

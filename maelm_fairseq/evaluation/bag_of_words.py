@@ -24,7 +24,12 @@ from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.running import run_main
 from ..finetuning.jackknife import MAX_JACKKNIFE_GROUPS
-from ..finetuning.labels import classes_of_training, describe_labels, label_to_target
+from ..finetuning.labels import (
+    classes_of_training,
+    describe_label_counts,
+    describe_labels,
+    label_to_target,
+)
 from ..finetuning.sentence_files import numeric_labels_warning, read_labelled_folder
 from ..metrics import argmax_or_value, compute_scores
 from .baseline_scores import (
@@ -49,34 +54,93 @@ class NgramCounts:
     Args:
         examples: N tuples of one text, or of two; the first and the second text have features of
             their own
+
+    Attributes:
+        matrices: the counts, a sparse (N, n-grams) for each of the texts and kinds of n-grams
     """
 
     def __init__(self, examples):
-        self.size = len(examples)
-        self.parts = []
+        self.matrices = []
+        self._vectorizers = []  # of each matrix, with the column of its texts
         for column in range(len(examples[0])):
-            texts = [example[column].lower() for example in examples]
+            texts = lowercased_column(examples, column)
             for settings in (WORD_NGRAMS, LETTER_NGRAMS):
                 vectorizer = CountVectorizer(lowercase=False, **settings)
                 with contextlib.suppress(ValueError):  # no text has a word
-                    self.parts.append(vectorizer.fit_transform(texts))
+                    self.matrices.append(vectorizer.fit_transform(texts))
+                    self._vectorizers.append((vectorizer, column))
 
-    def weights(self, train_indices):
-        """The TF-IDF weights of all examples.
+    def of_others(self, examples):
+        """How often other examples have these n-grams, as `matrices`."""
+        matrices = []
+        for vectorizer, column in self._vectorizers:
+            matrices.append(vectorizer.transform(lowercased_column(examples, column)))
+        return matrices
 
-        Features and frequencies come from the training examples, `train_indices`.
 
-        Returns: sparse (N, features)
+def lowercased_column(examples, column):
+    """The first or the second text of each example, in small letters."""
+    return [example[column].lower() for example in examples]
+
+
+class TfidfWeights:
+    """TF-IDF weights, whose features and frequencies come from some training examples.
+
+    Args:
+        matrices: of `NgramCounts`
+        train_indices: indices of the training examples
+    """
+
+    def __init__(self, matrices, train_indices):
+        self._parts = []  # of each matrix: which n-grams are features, and their weights
+        for counts in matrices:
+            is_feature = counts[train_indices].getnnz(axis=0) > 0
+            transformer = None
+            if is_feature.any():
+                transformer = TfidfTransformer(sublinear_tf=True)
+                transformer.fit(counts[train_indices][:, is_feature])
+            self._parts.append((is_feature, transformer))
+
+    def weigh(self, matrices, num_examples):
+        """The weights of the features of examples: sparse (num_examples, features).
+
+        `matrices` are their counts.
         """
         # A column of zeros: the only feature where no training example has a word.
-        weighted = [csr_matrix((self.size, 1))]
-        for counts in self.parts:
-            is_in_training = counts[train_indices].getnnz(axis=0) > 0
-            counts = counts[:, is_in_training]
-            if counts.shape[1]:
-                transformer = TfidfTransformer(sublinear_tf=True).fit(counts[train_indices])
-                weighted.append(transformer.transform(counts))
+        weighted = [csr_matrix((num_examples, 1))]
+        for counts, (is_feature, transformer) in zip(matrices, self._parts):
+            if transformer is not None:
+                weighted.append(transformer.transform(counts[:, is_feature]))
         return hstack(weighted).tocsr()
+
+
+class BagOfWords:
+    """A linear model on TF-IDF weights, trained on some of the examples that were counted.
+
+    Args:
+        counts: `NgramCounts` of N examples
+        targets: (N,) or more, as for `train_best`
+        train_indices: indices of the training examples
+    """
+
+    def __init__(self, counts, targets, train_indices):
+        self._counts = counts
+        self._weights = TfidfWeights(counts.matrices, train_indices)
+        self.model = train_best(self.features(train_indices), targets[train_indices])
+
+    def features(self, indices):
+        """The features of counted examples, by their indices: sparse (n, features)."""
+        matrices = [counts[indices] for counts in self._counts.matrices]
+        return self._weights.weigh(matrices, len(indices))
+
+    def margins(self, indices):
+        """The `margins_or_values` of n counted examples, by their indices."""
+        return margins_or_values(self.model, self.features(indices))
+
+    def margins_of_others(self, examples):
+        """The `margins_or_values` of n other examples."""
+        features = self._weights.weigh(self._counts.of_others(examples), len(examples))
+        return margins_or_values(self.model, features)
 
 
 def train_best(x, targets):
@@ -132,14 +196,13 @@ def train_and_predict_margins(counts, targets, train_indices, test_indices):
         train_indices, test_indices: of the training examples, and of the others
     Returns: `margins_or_values` of the others
     """
-    x = counts.weights(train_indices)
-    return margins_or_values(train_best(x[train_indices], targets[train_indices]), x[test_indices])
+    return BagOfWords(counts, targets, train_indices).margins(test_indices)
 
 
 def train_and_predict(counts, targets, train_indices, test_indices):
     """The classes or values that a bag of words predicts, (n,); see `train_and_predict_margins`."""
-    x = counts.weights(train_indices)
-    return train_best(x[train_indices], targets[train_indices]).predict(x[test_indices])
+    bag_of_words = BagOfWords(counts, targets, train_indices)
+    return bag_of_words.model.predict(bag_of_words.features(test_indices))
 
 
 def predict_most_frequent(targets, train_indices, test_indices):
@@ -172,6 +235,7 @@ class LabelledExamples:
         self.classes = None
         if not train.schema.is_regression:
             labels = [example.label for example in train.examples]
+            print(f"{train.path}: {describe_label_counts(labels)}")
             self.classes = classes_of_training(train.path, labels)
             warning = numeric_labels_warning(train.path, self.classes)
             if warning:
