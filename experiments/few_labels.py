@@ -11,7 +11,7 @@ import torch
 
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import NgramCounts, train_and_predict_margins
+from maelm_fairseq.evaluation.bag_of_words_model import NgramCounts, train_and_predict_margins
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.evaluation.few_shot import other_examples, training_examples

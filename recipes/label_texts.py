@@ -19,12 +19,8 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.bag_of_words import (
-    BagOfWords,
-    LabelledExamples,
-    NgramCounts,
-    add_options,
-)
+from maelm_fairseq.evaluation.bag_of_words import LabelledExamples, add_options
+from maelm_fairseq.evaluation.bag_of_words_model import BagOfWords, NgramCounts
 from maelm_fairseq.evaluation.crf import (
     ConditionalRandomField,
     TaggedSentences,

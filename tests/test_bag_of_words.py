@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import hstack
+from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import label_texts
 import maelm_fairseq.predict
 from conftest import error_of, run_main
 from labelled import write_table
-from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.evaluation import bag_of_words, bag_of_words_model
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 
 TEXTS = [
@@ -24,8 +24,8 @@ TEXTS = [
 
 def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
     rows = np.array([0, 1, 2, 3])
-    matrices = bag_of_words.NgramCounts([(text,) for text in TEXTS]).matrices
-    weights = bag_of_words.TfidfWeights(matrices, rows).weigh(matrices, len(TEXTS))
+    matrices = bag_of_words_model.NgramCounts([(text,) for text in TEXTS]).matrices
+    weights = bag_of_words_model.TfidfWeights(matrices, rows).weigh(matrices, len(TEXTS))
     words = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
     characters = dict(ngram_range=(2, 5), analyzer="char_wb")
     expected = []
@@ -48,8 +48,8 @@ def test_weights_are_those_of_a_vectoriser_of_the_training_texts():
 ])  # fmt: skip
 def test_little_to_learn_from_is_learned(texts, labels):
     rows = np.arange(len(texts))
-    predicted = bag_of_words.train_and_predict(
-        bag_of_words.NgramCounts(texts), np.array(labels), rows, rows
+    predicted = bag_of_words_model.train_and_predict(
+        bag_of_words_model.NgramCounts(texts), np.array(labels), rows, rows
     )
     assert len(predicted) == len(texts)
     assert np.isfinite(predicted).all()
@@ -60,12 +60,13 @@ def test_little_to_learn_from_is_learned(texts, labels):
 def test_the_strength_of_regularisation_is_chosen_by_folds():
     """Random labels need a strong one."""
     rng = np.random.default_rng(1)
-    x = bag_of_words.csr_matrix(rng.normal(size=(200, 50)))
+    strengths = bag_of_words_model.BAG_STRENGTHS
+    x = csr_matrix(rng.normal(size=(200, 50)))
     noise = rng.normal(size=200)
     signal = x.toarray() @ rng.normal(size=50)
-    assert bag_of_words.train_best(x, noise).alpha == max(bag_of_words.BAG_STRENGTHS)
-    assert bag_of_words.train_best(x, signal).alpha == min(bag_of_words.BAG_STRENGTHS)
-    assert bag_of_words.train_best(x, (signal > 0).astype(int)).C > min(bag_of_words.BAG_STRENGTHS)
+    assert bag_of_words_model.train_best(x, noise).alpha == max(strengths)
+    assert bag_of_words_model.train_best(x, signal).alpha == min(strengths)
+    assert bag_of_words_model.train_best(x, (signal > 0).astype(int)).C > min(strengths)
 
 
 def folder(path, dev, test=()):

@@ -17,7 +17,7 @@ from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.checkpoints import reading
-from maelm_fairseq.evaluation import bag_of_words, options
+from maelm_fairseq.evaluation import bag_of_words_model, options
 from maelm_fairseq.evaluation import program as evaluate_program
 from maelm_fairseq.evaluation.model_record import ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
@@ -130,12 +130,12 @@ def test_what_needs_no_encoder_is_scored_on_the_same_folds(evaluated):
     folder, _, output = evaluated
     text = (folder / "out" / "evaluation.md").read_text()
     task = read_probe_task(str(folder / "labelled" / "kind"))
-    counts = bag_of_words.NgramCounts(task.texts)
+    counts = bag_of_words_model.NgramCounts(task.texts)
     correct = []
     for fold in range(5):
         train = np.flatnonzero(task.folds != fold)
         test = np.flatnonzero(task.folds == fold)
-        predicted = bag_of_words.train_and_predict(counts, task.targets, train, test)
+        predicted = bag_of_words_model.train_and_predict(counts, task.targets, train, test)
         correct += list(predicted == task.targets[test])
     rows = rows_of(text, "Score")
     assert float(rows["bag of words"][0]) == pytest.approx(100 * np.mean(correct), abs=0.006)

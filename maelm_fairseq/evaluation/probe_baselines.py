@@ -10,7 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from .bag_of_words import BAG_STRENGTHS, NgramCounts, predict_most_frequent, train_and_predict
+from .bag_of_words import predict_most_frequent
+from .bag_of_words_model import BAG_STRENGTHS, NgramCounts, train_and_predict
 from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .model_record import TEXT_FEATURE
