@@ -36,7 +36,13 @@ from small import (
     WITH_BAG_OF_WORDS,
     WORD_VECTORS,
 )
-from small_variants import FINE_TUNED_VARIANTS, OBJECTIVES, SEEDS, VARIANT_TITLES
+from small_variants import (
+    FINE_TUNED_VARIANTS,
+    OBJECTIVES,
+    SEEDS,
+    TRAINING_LEVERS,
+    VARIANT_TITLES,
+)
 
 SMALL_PAGE = Path(__file__).with_name("SMALL.md")
 BOOTSTRAP_DRAWS = 1000
@@ -46,6 +52,9 @@ SHARED = "small"
 # Pairs of objectives; the first is the primary comparison.
 COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]
 CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of updates
+BEFORE_LEVERS = "short"  # each of TRAINING_LEVERS changes one thing of this variant
+# Levers have a table of their own.
+VARIANTS_SHOWN = [variant for variant in VARIANT_TITLES if variant not in TRAINING_LEVERS]
 
 
 def mean_score(predictions, targets):
@@ -87,8 +96,9 @@ class Page:
         The bag of words comes after the encoders.
         """
         rows = {}
-        for variant in FINE_TUNED_VARIANTS:
-            self.add_predictions(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
+        for variant in VARIANTS_SHOWN:
+            if variant in FINE_TUNED_VARIANTS:
+                self.add_predictions(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
         first = FINE_TUNED_VARIANTS[0]
         self.add_predictions(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
         for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
@@ -244,6 +254,34 @@ class Page:
             table += f"\nNot measured yet, nor shown until all seeds are: {', '.join(missing)}.\n"
         return table.strip("\n")
 
+    def levers(self):
+        """What each lever of pretraining changes: losses, minimal pairs, and scores on the tasks.
+
+        The interval is of the difference from the first row on the tasks; see `difference`.
+        """
+        predictions = {}
+        for variant in [BEFORE_LEVERS, *TRAINING_LEVERS]:
+            self.add_predictions(predictions, variant, variant, ENCODER_ALONE)
+        rows = {}
+        for variant, of_tasks in predictions.items():
+            losses = self.validation_losses(variant)
+            last = losses[losses.updates == losses.updates.max()]
+            (decided,) = self.seeds(variant, PAIRS_FEATURE)
+            scores = []
+            for task, values in of_tasks.items():
+                scores.append(mean_score(values, self.baselines[f"{task}/{TARGETS}"]))
+            row = {
+                "bits": last.value.mean(),
+                "minimal pairs": 50 * decided.mean(),
+                "six tasks": np.mean(scores),
+            }
+            if variant != BEFORE_LEVERS:
+                difference = self.difference(of_tasks, predictions[BEFORE_LEVERS])
+                row["minus the first row"] = difference["mean"]
+                row.update({name: difference[name] for name in ("from", "to")})
+            rows[VARIANT_TITLES[variant]] = row
+        return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
+
     def overlap(self):
         """How many dev and test examples have 8 neighbouring words of the pretraining text."""
         examples = {}
@@ -283,8 +321,8 @@ class Page:
     def decisions(self):
         """{title: how minimal pairs are decided, (S, N), in shares}."""
         halves = {}
-        for variant, title in VARIANT_TITLES.items():
-            halves[title] = self.seeds(variant, PAIRS_FEATURE)
+        for variant in VARIANTS_SHOWN:
+            halves[VARIANT_TITLES[variant]] = self.seeds(variant, PAIRS_FEATURE)
         for model in NGRAM_MODELS:
             halves[model] = [self.baselines[f"{PAIRS_FEATURE}/{model}"]]
         return {
@@ -325,14 +363,17 @@ class Page:
     def tag_trials(self):
         return tags.trial_table()
 
+    def validation_losses(self, variant):
+        """The records of a variant's losses of validation, in bits."""
+        is_validation = self.records.feature == "validation"
+        is_loss = is_validation & (self.records.metric == "bits")
+        return self.records[is_loss & (self.records.arm == variant)]
+
     def losses(self):
         """The loss of validation by updates, of each seed."""
         rows = {}
-        is_validation = self.records.feature == "validation"
-        records = self.records[is_validation & (self.records.metric == "bits")]
-        for variant in VARIANT_TITLES:
-            variant_records = records[records.arm == variant]
-            for updates, values in variant_records.groupby("updates").value:
+        for variant in VARIANTS_SHOWN:
+            for updates, values in self.validation_losses(variant).groupby("updates").value:
                 cells = rows.setdefault(VARIANT_TITLES[variant], {})
                 cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
         frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")

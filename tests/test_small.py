@@ -196,6 +196,23 @@ def test_minimal_pairs_have_all_and_those_of_known_words(page):
     assert cells(page.pairs_by_term(), "B")[0] == "0.00"
 
 
+def test_levers_stand_beside_the_run_that_they_change(page, tmp_path):
+    for variant, bits, right in [("short", 5.5, 6), ("deep", 5.0, 7)]:
+        pairs = {"pairs": np.array([2, 1, 0, 0], np.int8)}
+        small.save_arrays(tmp_path / f"{variant}-1.npz", {**answers(right), **pairs})
+        rows = [
+            [variant, 1, updates, "", HELD_OUT_TEXT, "validation", "bits", loss]
+            for updates, loss in [(500, 7.0), (1000, bits)]
+        ]
+        table = pd.DataFrame(rows, columns=Measurement._fields)
+        table.to_csv(tmp_path / f"{variant}-1.csv", index=False)
+    page = small_page.Page(tmp_path)
+    table = page.levers()
+    assert cells(table, VARIANT_TITLES["short"]) == ["5.50", "37.50", "60.00", "", "", ""]
+    assert cells(table, VARIANT_TITLES["deep"])[:4] == ["5.00", "37.50", "70.00", "10.00"]
+    assert VARIANT_TITLES["deep"] not in page.tasks() + page.pairs() + page.losses()
+
+
 def test_the_overlap_with_the_pretraining_text_is_counted(page):
     assert cells(page.overlap(), "examples") == ["10"] * 6
     assert cells(page.overlap(), "with 8 words of the text") == ["1"] * 6
