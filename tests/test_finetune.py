@@ -380,7 +380,8 @@ def test_a_score_that_has_fallen_is_pointed_out(capsys):
     falling = [70, 80, 76, 77, 76, 76]
     assert finetune_results.fall_from_peak([falling, falling, [60] * 6], 3.0) == (4, 2 / 6)
     assert finetune_results.fall_from_peak([falling], standard_error=4.0) is None
-    assert finetune_results.fall_from_peak([[np.nan, 70, 70]], standard_error=1.0) is None
+    for curve in [[np.nan, 70, 70, 70], [70, 70, 70, np.nan], [90, 10], []]:
+        assert finetune_results.fall_from_peak([curve], standard_error=1.0) is None
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_curves([falling], result, epochs=6)
     printed = capsys.readouterr().out

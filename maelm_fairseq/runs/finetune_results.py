@@ -155,14 +155,16 @@ class Fall(NamedTuple):
 def fall_from_peak(curves, standard_error):
     """The `Fall` of the median of some scores from its peak.
 
-    It is None if that is not more than the standard error of a score; arguments as for
-    `late_rise`.
+    It is None if that is not more than the standard error of a score, or if there were too few
+    validations; arguments as for `late_rise`.
     """
     length = min(map(len, curves))
+    if length < MIN_VALIDATIONS:
+        return None
     median = np.median(np.nan_to_num([curve[:length] for curve in curves], nan=-math.inf), axis=0)
     peak = int(median.argmax())
     points = float(median[peak] - median[-1])
-    return Fall(points, (peak + 1) / length) if points > standard_error else None
+    return Fall(points, (peak + 1) / length) if standard_error < points < math.inf else None
 
 
 def best_predictor(results):
