@@ -14,6 +14,7 @@ import logging
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their models
 from maelm_fairseq.base.command_line import script_and_options
@@ -34,12 +35,12 @@ from maelm_fairseq.runs.finetune_options import (
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
     MIN_VALIDATIONS,
-    PAIRED_BASELINES,
     RESULTS_FILE,
     Result,
-    best_predictor,
+    compare_predictors,
     fall_from_peak,
     late_rise,
+    level_since,
     print_results,
     read_table,
     write_table,
@@ -93,16 +94,19 @@ def finetune(runs, candidates):
     results, scores = report_best(runs, chosen, best, records)
     if runs.command.task_name in BASELINE_RUNS:
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
-        results = with_baselines(runs, results, scores, best, limit)
+        other_runs = [Run(chosen, seed) for seed in seeds if seed != best]
+        results = with_baselines(runs, results, scores, limit, other_runs)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
-        best_name, line = best_predictor([result for result in results if result.file_name == dev])
-        print(line)
-        if best_name in (ENCODER, ENSEMBLE, *PAIRED_BASELINES):
-            command = labelling_command(best_name, runs.command.labelled_folder, model, args.data)
-            print(f"to label new texts with it: {command}")
+        verdict = compare_predictors([result for result in results if result.file_name == dev])
+        print(verdict.line)
+        for i, predictor in enumerate(verdict.worth_using):
+            costs_least = i == 0 and len(verdict.worth_using) > 1
+            note = ", which costs least" if costs_least else ""
+            command = labelling_command(predictor, runs.command.labelled_folder, model, args.data)
+            print(f"to label new texts with the {predictor}{note}: {command}")
     report_curves([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
@@ -116,8 +120,9 @@ def labelling_command(predictor, labelled_folder, checkpoint, data):
         labelled_folder: path of the labelled files
         checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
     """
-    encoder = ["--checkpoint", checkpoint, "--data", data]
-    program = ["python", "recipes/label_texts.py", "--labelled", labelled_folder]
+    encoder = ["--checkpoint", checkpoint, "--data", os.path.abspath(data)]
+    program = ["python", Path(__file__).with_name("label_texts.py").resolve()]
+    program += ["--labelled", labelled_folder]
     if predictor == ENCODER:
         program = ["python", "-m", "maelm_fairseq.predict", *encoder]
     elif predictor == ENSEMBLE:
@@ -126,7 +131,7 @@ def labelling_command(predictor, labelled_folder, checkpoint, data):
 
 
 def report_curves(curves, result, epochs):
-    """Says if the score was still rising when training ended, or had fallen before.
+    """Says whether the score was still rising when training ended, had fallen, or was level.
 
     Args:
         curves: for each seed, its scores in equal steps of training
@@ -151,6 +156,12 @@ def report_curves(curves, result, epochs):
             f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
             f"training; try fewer --epochs than {epochs}"
         )
+    since = level_since(curves, result.standard_error)
+    if since is not None and rise is None and fall is None:
+        print(
+            f"long enough: {score} stayed within its standard error of its last value after "
+            f"{since:.0%} of training, which is --epochs {epochs}"
+        )
 
 
 def report_best(runs, hyperparameters, best, records):
@@ -165,8 +176,7 @@ def report_best(runs, hyperparameters, best, records):
     logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
     command = runs.command
     folder = runs.seeds_folder(hyperparameters)
-    checkpoint = runs.checkpoint_path(Run(hyperparameters, best))
-    task, model = load_task(checkpoint, labelled=command.labelled_folder, data=command.args.data)
+    task, model = load_model(runs, Run(hyperparameters, best))
     results = []
     reports = []
     scores = {}
@@ -227,12 +237,13 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     return results
 
 
-def with_baselines(runs, results, scores, best, limit):
+def with_baselines(runs, results, scores, limit, other_runs=()):
     """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
-        results, scores, best: of the encoder, and its best seed; see `BaselineRun.compare`
+        results, scores: of the encoder; see `BaselineRun.compare`
         limit: seconds that the baseline may take
+        other_runs: of the encoder's other seeds
     Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
     files = {split: runs.path(split) for split in runs.splits}
@@ -242,7 +253,23 @@ def with_baselines(runs, results, scores, best, limit):
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
-    return baseline_run.compare(outcome, results, scores, best)
+    dev_predictions = []
+    if run_class.votes_with_encoder:
+        dev_predictions = [predict_dev(runs, run) for run in other_runs]
+    return baseline_run.compare(outcome, results, scores, dev_predictions)
+
+
+def predict_dev(runs, run):
+    """What the model of a run predicts for the dev files: {split: predictions}."""
+    task, model = load_model(runs, run)
+    return {split: predict_split(task, model, split) for split in runs.validation_splits()}
+
+
+def load_model(runs, run):
+    """The task and the model of a run."""
+    command = runs.command
+    checkpoint = runs.checkpoint_path(run)
+    return load_task(checkpoint, labelled=command.labelled_folder, data=command.args.data)
 
 
 def main():

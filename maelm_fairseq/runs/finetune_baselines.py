@@ -40,6 +40,7 @@ class BaselineRun(ABC):
     """
 
     predictors = ()  # whose scores there are; the first is compared with the encoder
+    votes_with_encoder = False  # whether there are `combined_predictions`
     module = None  # in `evaluation`, the program
 
     def __init__(self, task, labelled_folder, files, folder):
@@ -112,42 +113,60 @@ class BaselineRun(ABC):
         except UsageError:
             return None
 
-    def compare(self, outcome, encoder_results, encoder_scores, seed):
+    def compare(self, outcome, encoder_results, encoder_scores, dev_predictions=()):
         """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
             outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_scores: {split: `SplitScores` of the encoder's reported model}
-            seed: of that model
+            dev_predictions: of each of its other seeds, {split: predictions} for the dev files
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
-            baselines, and of what is combined from both
+            baselines, and of what is combined from both, with each seed of the encoder
         """
-        scores_of_splits = self.scores_of_splits(outcome, encoder_scores)
+        baseline = self.baseline_predictions(outcome)
+        votes_of_other_seeds = []
+        for encoder in dev_predictions:
+            baseline_of_dev = {split: baseline[split] for split in encoder}
+            votes_of_other_seeds.append(self.combined_predictions(encoder, baseline_of_dev))
+        scores_of_splits = self.scores_of_splits(baseline, encoder_scores)
         compared_results = []
         ensemble_results = []
         for result in encoder_results:
-            scores = scores_of_splits[self.split_of_file[result.file_name]]
+            split = self.split_of_file[result.file_name]
+            scores = scores_of_splits[split]
             compared_results.append(self.with_lead(result, scores))
             for predictor in scores.keys() - {ENCODER, self.predictor}:
                 value = scores[predictor].values[result.metric]
                 standard_error = scores[predictor].standard_errors[result.metric]
                 score = Score(predictor, result.file_name, result.metric, value, standard_error)
                 combined = self.result(score, f"{result.settings} {self.name}")
-                combined = replace(combined, note=f", seed {seed}")
+                combined = replace(combined, note=result.note)
+                for votes in votes_of_other_seeds:
+                    if split in votes[predictor]:
+                        dataset = self.task.datasets[split]
+                        scores_of_votes = self.task.compute_scores(dataset, votes[predictor][split])
+                        combined.values.append(scores_of_votes[result.metric])
                 ensemble_results.append(self.with_lead(combined, scores))
         baseline_results = [self.result(score, self.name) for score in outcome.scores]
         return [*compared_results, *baseline_results, *ensemble_results]
 
-    def scores_of_splits(self, outcome, encoder_scores):
-        """The scores of encoder, baseline and both together; arguments as for `compare`.
-
-        Returns: {split: {predictor: `SplitScores`}}
-        """
-        baseline = {}
+    def baseline_predictions(self, outcome):
+        """What the baseline predicts: {split: {index of an example: prediction}}."""
+        predictions = {}
         for file_name, outputs in outcome.outputs.items():
             split = self.split_of_file[file_name]
-            baseline[split] = self.predictions_of_split(split, outputs)
+            predictions[split] = self.predictions_of_split(split, outputs)
+        return predictions
+
+    def scores_of_splits(self, baseline, encoder_scores):
+        """The scores of encoder, baseline and both together.
+
+        Args:
+            baseline: of `baseline_predictions`
+            encoder_scores: as for `compare`
+        Returns: {split: {predictor: `SplitScores`}}
+        """
         encoder = {split: scores.predictions for split, scores in encoder_scores.items()}
         predictions = {self.predictor: baseline, **self.combined_predictions(encoder, baseline)}
         scores = {}
@@ -193,6 +212,7 @@ class BagOfWordsRun(BaselineRun):
     """A bag of words and the most frequent class; the task is a `sentences.SentencesTask`."""
 
     module = "bag_of_words"
+    votes_with_encoder = True
 
     @property
     def predictors(self):

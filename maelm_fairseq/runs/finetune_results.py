@@ -33,6 +33,7 @@ TABLE_COLUMNS = [
     "settings",
 ]
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
+LABELLING_PREDICTORS = [ENCODER, ENSEMBLE, *PAIRED_BASELINES]  # with a command for new texts
 MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 WHY_UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
@@ -145,6 +146,22 @@ def late_rise(curves, standard_error):
     return rise if rise > standard_error else None
 
 
+def level_since(curves, standard_error):
+    """After which share of training the median of some scores stayed near its last value.
+
+    That is, within the standard error of a score. It is None if there were too few validations;
+    arguments as for `late_rise`.
+    """
+    length = min(map(len, curves))
+    if length < MIN_VALIDATIONS:
+        return None
+    median = np.median([curve[:length] for curve in curves], axis=0)
+    if math.isnan(median[-1]):
+        return None
+    (distant,) = np.nonzero(~(np.abs(median - median[-1]) <= standard_error))
+    return (distant.max(initial=-1) + 2) / length
+
+
 class Fall(NamedTuple):
     """How a score fell before the end of training."""
 
@@ -167,42 +184,54 @@ def fall_from_peak(curves, standard_error):
     return Fall(points, (peak + 1) / length) if standard_error < points < math.inf else None
 
 
-def best_predictor(results):
-    """Which predictor has the highest score on the dev file, and a line that says so.
+class Verdict(NamedTuple):
+    """Which predictors score highest on the dev file."""
 
-    Of several with that score, it is the one that costs least.
+    line: str  # for the user
+    # The names of those by which to label texts: the highest, which is the last, after those that
+    # cost less and that it is not clearly ahead of, the cheapest first.
+    worth_using: List[str]
+
+
+def compare_predictors(results):
+    """The `Verdict` on predictors.
+
+    The highest is, of several with that score, the one that costs least.
 
     Args:
-        results: list of `Result`, the encoder's first; their first metric counts
-    Returns: its name, or None if the metric is undefined; the line, which also says whether it is
-        clearly ahead
+        results: list of `Result` of the dev file, the encoder's first; their first metric counts
     """
     encoder = results[0]
     comparable = [result for result in results if result.metric == encoder.metric]
 
-    def score_and_cheapness(result):
-        return result.score, result.predictor != ENSEMBLE, result.predictor != ENCODER
+    def cheapness(predictor):
+        return predictor != ENSEMBLE, predictor != ENCODER
 
-    best = max(comparable, key=score_and_cheapness)
+    best = max(comparable, key=lambda result: (result.score, *cheapness(result.predictor)))
+    highest = f"highest {best.metric} on {best.file_name}"
     if math.isinf(best.score):
-        undefined = f"{best.metric} is undefined: {WHY_UNDEFINED}"
-        return None, f"highest on {best.file_name}: none, as {undefined}"
+        return Verdict(f"{highest}: none, as it is undefined: {WHY_UNDEFINED}", [])
     level = []
     close = []
     for other in comparable:
         if other is best:
             continue
         if other.score == best.score:
-            level.append(f"the {other.predictor}")
+            level.append(other.predictor)
         # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
         elif other.predictor != ENSEMBLE and not is_clearly_ahead(best, other):
-            close.append(f"the {other.predictor}")
-    line = f"highest on {best.file_name}: the {best.predictor}"
+            close.append(other.predictor)
+    line = f"{highest}: the {best.predictor}"
     if level:
-        line += f", level with {' and '.join(level)}"
+        line += f", level with {' and '.join(f'the {name}' for name in level)}"
     if close:
-        line += f", not clearly ahead of {' or '.join(close)}"
-    return best.predictor, line
+        line += f", not clearly ahead of {' or '.join(f'the {name}' for name in close)}"
+    worth_using = []
+    if best.predictor in LABELLING_PREDICTORS:
+        for name in [best.predictor, *close]:
+            if name in LABELLING_PREDICTORS and cheapness(name) >= cheapness(best.predictor):
+                worth_using.append(name)
+    return Verdict(line, sorted(worth_using, key=cheapness, reverse=True))
 
 
 def is_clearly_ahead(result, other):
@@ -272,7 +301,10 @@ def print_results(results):
     for result in results:
         groups.setdefault((result.task, result.file_name, result.metric), []).append(result)
     width = max(len(result.predictor) for result in results)
-    print("± is the standard error over examples")
+    of_seed = ""
+    if any(len(result.values) > 1 for result in results):
+        of_seed = "; beside a median, that of the best seed"
+    print(f"± is the standard error over examples{of_seed}")
     for (task, split, metric), results_of_metric in groups.items():
         print(f"{task}, {metric} on {split}:")
         for result in results_of_metric:
