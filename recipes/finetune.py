@@ -102,27 +102,28 @@ def finetune(runs, candidates):
     if len({result.predictor for result in results}) > 1:
         verdict = compare_predictors([result for result in results if result.file_name == dev])
         print(verdict.line)
+        options = make_baseline_run(runs).options()
         for i, predictor in enumerate(verdict.worth_using):
             costs_least = i == 0 and len(verdict.worth_using) > 1
             note = ", which costs least" if costs_least else ""
-            command = labelling_command(predictor, runs.command.labelled_folder, model, args.data)
+            command = labelling_command(runs, predictor, model, options)
             print(f"to label new texts with the {predictor}{note}: {command}")
     report_curves([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 
 
-def labelling_command(predictor, labelled_folder, checkpoint, data):
+def labelling_command(runs, predictor, checkpoint, baseline_options):
     """The command by which a predictor labels new texts, for the user.
 
     Args:
         predictor: its name
-        labelled_folder: path of the labelled files
-        checkpoint, data: of the encoder's reported model, and the folder of its vocabulary
+        checkpoint: path of the encoder's reported model
+        baseline_options: that say what the baseline is trained on, beside the files
     """
-    encoder = ["--checkpoint", checkpoint, "--data", os.path.abspath(data)]
+    encoder = ["--checkpoint", checkpoint, "--data", os.path.abspath(runs.command.args.data)]
     program = ["python", Path(__file__).with_name("label_texts.py").resolve()]
-    program += ["--labelled", labelled_folder]
+    program += ["--labelled", runs.command.labelled_folder, *baseline_options]
     if predictor == ENCODER:
         program = ["python", "-m", "maelm_fairseq.predict", *encoder]
     elif predictor == ENSEMBLE:
@@ -151,7 +152,7 @@ def report_curves(curves, result, epochs):
             f"--epochs than {epochs}"
         )
     fall = fall_from_peak(curves, result.standard_error)
-    if fall is not None:
+    if fall is not None and rise is None:
         print(
             f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
             f"training; try fewer --epochs than {epochs}"
@@ -246,17 +247,22 @@ def with_baselines(runs, results, scores, limit, other_runs=()):
         other_runs: of the encoder's other seeds
     Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
-    files = {split: runs.path(split) for split in runs.splits}
-    folder = os.path.join(runs.command.args.save_dir, runs.command.name)
-    run_class = BASELINE_RUNS[runs.command.task_name]
-    baseline_run = run_class(runs.task, runs.command.labelled_folder, files, folder)
+    baseline_run = make_baseline_run(runs)
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
     dev_predictions = []
-    if run_class.votes_with_encoder:
+    if baseline_run.votes_with_encoder:
         dev_predictions = [predict_dev(runs, run) for run in other_runs]
     return baseline_run.compare(outcome, results, scores, dev_predictions)
+
+
+def make_baseline_run(runs):
+    """The `BaselineRun` of the task."""
+    files = {split: runs.path(split) for split in runs.splits}
+    folder = os.path.join(runs.command.args.save_dir, runs.command.name)
+    run_class = BASELINE_RUNS[runs.command.task_name]
+    return run_class(runs.task, runs.command.labelled_folder, files, folder)
 
 
 def predict_dev(runs, run):

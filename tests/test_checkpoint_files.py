@@ -242,13 +242,27 @@ def test_the_best_checkpoint_is_written_when_a_kill_came_before_it(data, saved):
 
 def test_training_on_keeps_the_best_checkpoint_of_a_finished_run(data, saved):
     best = (saved / "checkpoint_best.pt").read_bytes()
-    kept = f"after 5 updates as {saved}/checkpoint_best_5.pt"
+    kept = f"checkpoint_best.pt is also kept as {saved}/checkpoint_best_5.pt"
     assert kept in train(data, saved, "--max-update", 8, "--save-interval-updates", 2)
     assert (saved / "checkpoint_best_5.pt").read_bytes() == best
     # A run that was only interrupted has no best checkpoint to keep.
     shutil.copy(saved / "checkpoint_1_6.pt", saved / "checkpoint_last.pt")
-    assert "kept the best" not in train(data, saved, "--max-update", 8)
-    assert not (saved / "checkpoint_best_6.pt").exists()
+    (saved / "checkpoint_best.pt").unlink()
+    shutil.copy(saved / "checkpoint_1_6.pt", saved / "checkpoint_best.pt")
+    assert "is also kept" not in train(data, saved, "--max-update", 8)
+    assert [path.name for path in saved.glob("checkpoint_best_*")] == ["checkpoint_best_5.pt"]
+
+
+def test_going_back_keeps_the_best_checkpoint_also_if_it_is_a_link(data, saved):
+    best = (saved / "checkpoint_best.pt").read_bytes()
+    (saved / "checkpoint_best.pt").rename(saved / "its_best.pt")
+    (saved / "checkpoint_best.pt").symlink_to("its_best.pt")
+    earlier = checkpoint(saved, "checkpoint_1_2.pt")
+    earlier["extra_state"]["val_loss"] += 1  # it was not the best
+    torch.save(earlier, saved / "checkpoint_last.pt")
+    assert "is also kept" in train(data, saved, "--max-update", 5)
+    (saved / "its_best.pt").unlink()
+    assert (saved / "checkpoint_best_5.pt").read_bytes() == best
 
 
 def test_an_explicit_restore_file_is_used_as_given(data, saved, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 import label_texts
 import labelled
+import maelm_fairseq.predict
 from conftest import error_of, run_main
 from maelm_fairseq.evaluation import crf
 from maelm_fairseq.finetuning.tagged_files import Sentence, read_tagged
@@ -96,6 +97,10 @@ def test_a_test_file_without_tags_is_not_scored(files):
     text = "\n\n".join("\n".join(sentence.words) for sentence in sentences)
     (files / "test.txt").write_text(text)
     assert [*crf.TaggedSentences(files).files] == ["dev.txt"]
+
+
+def test_a_text_may_end_with_a_punctuation_mark_that_is_a_tag():
+    maelm_fairseq.predict.check_not_tagged("texts", ["the old dog sees .", "a cat ."], ["DT", "."])
 
 
 def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):

@@ -40,7 +40,7 @@ from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
-from maelm_fairseq.runs import finetune_results, jobs
+from maelm_fairseq.runs import finetune_results, jobs, log_report
 from maelm_fairseq.runs.finetune_options import Run, hyperparameters_to_try
 from maelm_fairseq.runs.finetune_runs import RunRecord
 from maelm_fairseq.runs.split_scores import SplitScores
@@ -305,6 +305,7 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
     (81.0, 70.0, 81.5, ["encoder", TOGETHER]),
     (81.0, 80.0, 70.0, ["bag of words", "encoder"]),
     (80.0, 81.0, 80.5, ["bag of words"]),
+    (50.0, 81.0, 81.004, ["bag of words"]),
     (90.0, 70.0, 80.0, ["encoder"]),
 ])  # fmt: skip
 def test_the_cheaper_predictors_that_are_as_good_can_label_texts(encoder, bag, both, expected):
@@ -382,6 +383,20 @@ def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
         assert capsys.readouterr().out == expected
 
 
+def test_the_command_for_new_texts_has_the_options_of_the_baseline(files, arguments):
+    runs, _ = run_main(begun, "--labelled", files / "STS-B", *arguments, "--regression")
+    options = finetune.make_baseline_run(runs).options()
+    command = finetune.labelling_command(runs, TOGETHER, "model.pt", options)
+    assert f" --labelled {files / 'STS-B'} --regression --checkpoint model.pt --data /" in command
+    assert "--regression" not in finetune.labelling_command(runs, "encoder", "model.pt", options)
+
+
+def test_a_line_of_the_log_that_was_cut_is_left_out(tmp_path):
+    lines = ['{"valid_num_updates": "1", "valid_loss": "2"}', '{"valid_num_updates": "2", "val']
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    assert [*log_report.validations(tmp_path / "train.log")] == [1]
+
+
 def test_what_too_few_validations_do_not_show_is_said(capsys):
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_curves([[1, 90]], result, epochs=2)
@@ -394,6 +409,8 @@ def test_what_too_few_validations_do_not_show_is_said(capsys):
     assert finetune_results.level_since([[90, 90, 80, 90]], 1.0) == 1
     assert finetune_results.level_since([[90, 90, 90, 90]], 1.0) == 0.25
     assert finetune_results.level_since([[90, 90, 90, np.nan]], 1.0) is None
+    # A curve that lacks validations does not count.
+    assert finetune_results.level_since([[80, 90, 90, 90], [80, 90, 20]], 1.0) == 0.5
 
 
 def test_a_score_that_has_fallen_is_pointed_out(capsys):

@@ -35,7 +35,7 @@ def link_or_copy(source, path):
     The content under that name stays, as checkpoints are replaced, never written into.
     """
     try:
-        os.link(source, path)
+        os.link(os.path.realpath(source), path)
     except OSError:
         copy(source, path)
 

@@ -85,7 +85,7 @@ def describe_labels(labels, classes, split):
         return ""
     if not labels:
         return "; no labels"
-    text = f"; {len(labels):,} have labels and are scored at the end"
+    text = f"; {len(labels):,} have labels"
     unknown = ", ".join(sorted(set(labels) - set(classes or [])))
     if classes and unknown:
         text += f"; labels absent from the training file count as errors: {unknown[:200]}"

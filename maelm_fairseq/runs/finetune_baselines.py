@@ -186,7 +186,7 @@ class BaselineRun(ABC):
             scores: {predictor: `SplitScores`} of its split
         """
         baseline = scores[self.predictor]
-        lead = result.score - baseline.values[result.metric]
+        lead = float(np.median(result.values_or_worst)) - baseline.values[result.metric]
         lead_standard_errors = scores[result.predictor].lead_standard_errors(baseline)
         return replace(
             result,

@@ -64,8 +64,8 @@ class Result:
 
     @property
     def score(self):
-        """The median of the values, where those that are not defined are the worst."""
-        return float(np.median(self.values_or_worst))
+        """The median of the values, as it is printed; those that are not defined are the worst."""
+        return round(float(np.median(self.values_or_worst)), 2)
 
     @property
     def median(self):
@@ -81,10 +81,13 @@ class Result:
             text += f", median of {len(self.values)} seeds ({lowest} to {highest})"
         undefined = ", ".join(f"seed {i + 1}" for i in np.flatnonzero(np.isnan(self.values)))
         if undefined:
-            text += f"; undefined for {undefined}: {WHY_UNDEFINED}"
+            which = f" for {undefined}" if len(self.values) > 1 else ""
+            text += f"; undefined{which}: {WHY_UNDEFINED}"
         text += self.note
-        if self.baseline and not math.isnan(self.lead):
-            lead = f"{self.lead:+.2f} ± {self.lead_standard_error:.2f}"
+        if self.baseline and math.isfinite(self.lead):
+            lead = f"{self.lead:+.2f}"
+            if not math.isnan(self.lead_standard_error):
+                lead += f" ± {self.lead_standard_error:.2f}"
             text += f", {lead} compared with the {self.baseline}"
         return text
 
@@ -146,16 +149,23 @@ def late_rise(curves, standard_error):
     return rise if rise > standard_error else None
 
 
+def longest_curves(curves):
+    """The curves that lack no validation, as they may if a log was lost."""
+    length = max(map(len, curves))
+    return [curve for curve in curves if len(curve) == length]
+
+
 def level_since(curves, standard_error):
     """After which share of training the median of some scores stayed near its last value.
 
     That is, within the standard error of a score. It is None if there were too few validations;
     arguments as for `late_rise`.
     """
-    length = min(map(len, curves))
+    curves = longest_curves(curves)
+    length = len(curves[0])
     if length < MIN_VALIDATIONS:
         return None
-    median = np.median([curve[:length] for curve in curves], axis=0)
+    median = np.median(curves, axis=0)
     if math.isnan(median[-1]):
         return None
     (distant,) = np.nonzero(~(np.abs(median - median[-1]) <= standard_error))
@@ -175,10 +185,11 @@ def fall_from_peak(curves, standard_error):
     It is None if that is not more than the standard error of a score, or if there were too few
     validations; arguments as for `late_rise`.
     """
-    length = min(map(len, curves))
+    curves = longest_curves(curves)
+    length = len(curves[0])
     if length < MIN_VALIDATIONS:
         return None
-    median = np.median(np.nan_to_num([curve[:length] for curve in curves], nan=-math.inf), axis=0)
+    median = np.median(np.nan_to_num(curves, nan=-math.inf), axis=0)
     peak = int(median.argmax())
     points = float(median[peak] - median[-1])
     return Fall(points, (peak + 1) / length) if standard_error < points < math.inf else None

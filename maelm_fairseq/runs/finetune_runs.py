@@ -6,7 +6,6 @@ The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt 
 
 import math
 import os
-import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +35,7 @@ class RunRecord:
 
     scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
     curve: List[float]  # the first metric on the dev file, after each validation
-    seconds: float  # of training, since it was last started
+    seconds: float  # of training
 
 
 class FineTuningRuns:
@@ -205,9 +204,7 @@ class FineTuningRuns:
         show = progress(prefix, self.task.loss_unit())
         splits = self.validation_splits()
         argv = self.command.argv(run, self.num_updates(run.hyperparameters), folder, splits)
-        began = time.monotonic()
         status = self.jobs.execute(argv, log, environment, show)
-        seconds = time.monotonic() - began
         if status:
             raise UsageError(
                 f"fairseq-train ended with exit status {status}; the full log is {log}"
@@ -220,6 +217,7 @@ class FineTuningRuns:
         checkpoint = read_checkpoint(self.checkpoint_path(run))
         scores = {split: checkpoint["task_state"][SCORES_ENTRY][split] for split in splits}
         first = f"valid_{metrics[0]}"
+        seconds = checkpoint["extra_state"]["previous_training_time"]  # also before a resumption
         curve = [float(stats[first]) for stats in validations(log).values() if first in stats]
         save_json(asdict(RunRecord(scores, curve, seconds)), record_path)
 

@@ -133,8 +133,9 @@ def validations(path):
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if '"valid_num_updates"' in line:
-                stats = json.loads(line[line.index("{") :])
-                by_update[int(stats["valid_num_updates"])] = stats
+                with contextlib.suppress(json.JSONDecodeError):  # a line that was cut
+                    stats = json.loads(line[line.index("{") :])
+                    by_update[int(stats["valid_num_updates"])] = stats
     return dict(sorted(by_update.items()))
 
 

@@ -80,8 +80,9 @@ def report_new_schedule(saved_value, current_value, path):
     """Says if the checkpoint of a path was made by a run with another --max-update than now."""
     if isinstance(saved_value, int) and saved_value and saved_value != current_value:
         logger.warning(
-            f"{path}: saved by a run with --max-update {saved_value}, which is {current_value} "
-            "now; the learning rate follows the new schedule"
+            f"{path}: the run was to end after {saved_value:,} updates (--max-update), and is now "
+            f"to end after {current_value:,}; the learning rate continues where the new schedule "
+            "is at this update"
         )
 
 

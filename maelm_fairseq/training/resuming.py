@@ -92,8 +92,9 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     current_run.resumed_from = path
     if current_run.candidate_path and not reset_optimizer:
         max_update = trainer.cfg.optimization.max_update
-        if resume_checks.is_extension(checkpoint["max_update"], update, max_update):
-            current_run.extends_run_of = update
+        current_run.extends_finished_run = resume_checks.is_extension(
+            checkpoint["max_update"], update, max_update
+        )
     has_loss = extra_state.get("val_loss") is not None
     current_run.resumed_checkpoint_was_validated = has_loss and not reset_optimizer
     patience.restore(None if reset_optimizer else extra_state.get("early_stopping"))
@@ -104,8 +105,8 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
 def set_aside_unused(cfg, suffix, update):
     """Renames checkpoints in the folder of a run that it does not resume from.
 
-    If the run extends a finished one, the best checkpoint of that one is kept. To be called when
-    all processes have read the one that they resume from.
+    A best checkpoint that the run may lose is kept under another name. To be called when all
+    processes have read the one that they resume from.
     """
     if current_run.resumed_from is None:
         return
@@ -116,6 +117,6 @@ def set_aside_unused(cfg, suffix, update):
         # There must be a last checkpoint even if the run ends before its next update.
         writing.copy(current_run.resumed_from, last_path)
     save_folder.set_aside_newer(cfg.save_dir, suffix, update)
-    if current_run.extends_run_of:
-        save_folder.keep_best(cfg.save_dir, suffix, current_run.extends_run_of)
+    if cfg.restore_file == LAST_CHECKPOINT:
+        save_folder.keep_best(cfg.save_dir, suffix, update, current_run.extends_finished_run)
     current_run.resumed_from = None

@@ -18,9 +18,8 @@ class RunState:
     resumed_from: Optional[str] = None
     refused: Dict[str, Exception] = field(default_factory=dict)  # by the paths of newer checkpoints
     resumed_checkpoint_was_validated: bool = False
-    # The last update of the run that saved the checkpoint, if that run was finished, and this one
-    # trains on.
-    extends_run_of: Optional[int] = None
+    # Whether the run that saved the checkpoint was finished, and this one continues it.
+    extends_finished_run: bool = False
     # The last update at which fairseq was asked to validate and save.
     validated_at: Optional[int] = None
     last_checkpoint_being_saved: Optional[str] = None  # its path

@@ -16,6 +16,7 @@ from ..base.errors import UsageError
 from ..base.files import remove_abandoned, set_aside
 from ..base.locks import HeldError, hold
 from ..checkpoints import writing
+from ..checkpoints.building import num_updates_of, read_checkpoint
 from ..fairseq_api import PathManager
 
 logger = logging.getLogger(__name__)
@@ -106,21 +107,35 @@ def have_same_content(path, other):
     return os.path.isfile(other) and filecmp.cmp(path, other, shallow=False)
 
 
-def keep_best(save_dir, suffix, update):
-    """Gives the best checkpoint of a finished run a second name, as training on may replace it.
+def keep_best(save_dir, suffix, update, extends_run):
+    """Gives the best checkpoint a second name, with its update, if this run may lose it.
 
-    That name says after which update the run had finished.
+    That is the case if the run goes back to before it, or extends a finished run, whose result it
+    is.
+
+    Args:
+        save_dir, suffix: of the run
+        update: update that the run resumes from
+        extends_run: whether the run extends a finished one
     """
     best_path = best_checkpoint(save_dir, suffix)
-    kept_path = best_checkpoint(save_dir, f"{suffix}_{update}")
-    if not os.path.isfile(best_path) or have_same_content(best_path, kept_path):
+    if not os.path.isfile(best_path):
+        return
+    try:
+        best_update = num_updates_of(read_checkpoint(best_path))
+    except UsageError:
+        return  # nothing can use it
+    kept_path = best_checkpoint(save_dir, f"{suffix}_{best_update}")
+    is_kept = have_same_content(best_path, kept_path)
+    if is_kept or not (extends_run or best_update > update):
         return
     if os.path.lexists(kept_path):
-        set_aside(kept_path, ".superseded")
+        renamed = set_aside(kept_path, ".superseded")
+        logger.warning(f"renamed the earlier {kept_path} to {renamed}")
     writing.link_or_copy(best_path, kept_path)
     logger.warning(
-        f"kept the best checkpoint of the run that was finished after {update:,} updates as "
-        f"{kept_path}, as training on may replace {best_path}"
+        f"{best_path} is also kept as {kept_path}, because this run may replace it with another "
+        "best checkpoint"
     )
 
 
