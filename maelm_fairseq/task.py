@@ -118,6 +118,7 @@ class MaeLmTask(MaeLmBaseTask):
                 f"--cooccurrence-embeddings: --encoder-embed-dim {width} "
                 f"must be at most {vocabulary_size}, the symbols of dict.txt"
             )
+        logger.info("counting co-occurrence in the training text, which takes seconds to a minute")
         text = self.read_split(self.cfg.train_subset)
         pairs, counts = count_neighbours(
             text.evenly_spaced_blocks(MAX_COUNTED_TOKENS), vocabulary_size

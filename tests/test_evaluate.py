@@ -397,12 +397,12 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     options[options.index("--dest") + 1] = tmp_path / "out"
     texts = []
     for _ in range(2):  # The second time, the scores come from the records.
-        script("recipes/evaluate.sh", *options)
+        printed = script("recipes/evaluate.sh", *options).stdout
         texts.append((tmp_path / "out" / "evaluation.md").read_text())
     first, text = texts
     assert rows_of(text, "Minimal pairs: made") == rows_of(first, "Minimal pairs: made")
     assert "Score" not in text
-    assert "Right in percent, with 95% intervals over pairs, within groups." in text
+    assert "with 95% intervals over pairs, within groups; by chance, 50% are right." in text
     table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
     shown = rows_of(text.replace("\\|", ""), "Minimal pairs: made")
     for column, name in enumerate(MODELS):
@@ -412,11 +412,14 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
         assert share == pytest.approx(100 * correct.mean(), abs=0.01)
         assert low < share < high
         assert count == 30
+        interval = f"({low:.2f} to {high:.2f}) of 30 pairs"
+        assert f"{name}, made: {share:.2f}% {interval} decided rightly" in printed
         assert table[name, "pairs"] == pytest.approx(share, abs=0.01)
         for group in ["from", "|short"]:
             expected = 100 * correct[np.array(groups) == group].mean()
             assert float(shown[group.strip("|")][column]) == pytest.approx(expected, abs=0.01)
             assert table[name, f"pairs: {group}"] == pytest.approx(expected, abs=0.01)
+            assert shown[group.strip("|")][-1] == str(groups.count(group))
 
 
 def write_paradigm(folder, term, paradigm, pairs):
@@ -446,8 +449,8 @@ def test_a_folder_of_blimp_is_decided_like_a_table(evaluated, tmp_path):
     text = (tmp_path / "out" / "evaluation.md").read_text()
     shown = rows_of(text, "Minimal pairs: folder")
     assert shown == rows_of(text, "Minimal pairs: table")
-    assert "with 95% intervals over 3 paradigms, the groups TERM/UID." in text
-    assert shown["group"] == MODELS
+    assert "with 95% intervals over 3 paradigms, the groups TERM/UID;" in text
+    assert shown["group"] == [*MODELS, "pairs"]
     terms = ["agreement", "agreement/c", "islands", "islands/a", "islands/b"]
     assert [name for name in shown if name in terms] == terms
     scores = pd.read_csv(tmp_path / "out" / "scores.csv")

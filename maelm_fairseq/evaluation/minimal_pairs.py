@@ -5,6 +5,8 @@ A model should find the first more probable.
 Letters in shapes: N pairs.
 """
 
+from collections import Counter
+
 import numpy as np
 
 from ..base.errors import UsageError
@@ -58,6 +60,14 @@ def percent_right(decisions, groups):
         parts.update(means_by_name(decisions, np.array(terms)))
         parts = dict(sorted(parts.items(), key=lambda part: part[0].partition("/")))
     return 100 * float(decisions.mean()), parts
+
+
+def pairs_by_group(groups):
+    """How many pairs each group of `percent_right` has: {group: number}, as text."""
+    counts = Counter(map(str, groups))
+    if are_paradigms(groups):
+        counts.update(group.partition("/")[0] for group in groups)
+    return {group: f"{count:,}" for group, count in counts.items() if group}
 
 
 def means_by_name(decisions, names):

@@ -8,7 +8,13 @@ from scipy import stats
 
 from ..base.errors import UsageError
 from ..base.markdown import markdown_table
-from .minimal_pairs import BOOTSTRAP_DRAWS, bootstrap_interval, is_over_paradigms, percent_right
+from .minimal_pairs import (
+    BOOTSTRAP_DRAWS,
+    bootstrap_interval,
+    is_over_paradigms,
+    pairs_by_group,
+    percent_right,
+)
 from .model_record import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
 from .probes import score_predictions
 
@@ -136,10 +142,11 @@ class Report:
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def decided_by_group(self, name):
-        """The shares of right decisions: groups by models."""
+        """The shares of right decisions: groups by models, with the number of pairs."""
         columns = {}
         for model, (decisions, groups) in self.decisions(name).items():
             _, columns[model] = percent_right(decisions, groups)
+        columns["pairs"] = pairs_by_group(groups)
         return pd.DataFrame(columns).rename_axis("group")
 
     def decisions(self, name):
@@ -157,7 +164,8 @@ class Report:
             over = f"over {len(np.unique(groups))} paradigms, the groups TERM/UID"
         else:
             over = "over pairs, within groups"
-        text = f"## Minimal pairs: {name}\nRight in percent, with 95% intervals {over}.\n\n"
+        text = f"## Minimal pairs: {name}\n"
+        text += f"Right in percent, with 95% intervals {over}; by chance, 50% are right.\n\n"
         text += frame_to_markdown(self.decided(name))
         by_group = self.decided_by_group(name)
         if len(by_group):

@@ -42,7 +42,7 @@ def record_path(args, name):
 
 
 def write_tables(args, tasks, records, baselines):
-    """Writes SCORES_FILE and TABLES_FILE, and prints the comparisons of arms."""
+    """Writes SCORES_FILE and TABLES_FILE; prints how pairs are decided, and comparisons of arms."""
     secondary = [] if args.labelled else SECONDARY_TASKS
     names_of_tasks = [task.name for task in tasks]
     names_of_pairs = [pairs.name for pairs in args.pairs]
@@ -53,6 +53,12 @@ def write_tables(args, tasks, records, baselines):
     with atomic_write(path) as stream:
         described = tables_heading(args, tasks, secondary)
         stream.write(f"{FIRST_LINES[TABLES_FILE]}\n{described}\n{report.text(args.compare)}")
+    for name in names_of_pairs:
+        for model, row in report.decided(name).iterrows():
+            share = (
+                f"{row.right:.2f}% ({row['from']:.2f} to {row.to:.2f}) of {row.pairs:,.0f} pairs"
+            )
+            print(f"{model}, {name}: {share} decided rightly; by chance 50%")
     for arms in args.compare:
         estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
         interval = f"{low:+.2f} to {high:+.2f}"
