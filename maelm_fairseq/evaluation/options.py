@@ -80,13 +80,13 @@ def add_options(add):
         nargs="+",
         default=[],
         metavar="PATH",
-        help="minimal pairs: FILE.tsv with the columns good, bad and perhaps group, FILE.jsonl of "
-        "BLiMP, or a folder of such files; without --tasks, nothing else",
+        help="minimal pairs: FILE.tsv with the columns good, bad and optionally group, FILE.jsonl "
+        "of BLiMP, or a folder of such files; without --tasks, nothing else",
     )
     add(
         "--labelled",
         metavar="DIR",
-        help="folder with TASK/train.tsv, dev.tsv and perhaps test.tsv, as for fine-tuning "
+        help="folder with TASK/train.tsv, dev.tsv and optionally test.tsv, as for fine-tuning "
         "(default: DEST/labelled, to which data-prep/fetch_labelled.py fetches its tasks)",
     )
     add(

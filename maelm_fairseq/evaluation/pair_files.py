@@ -130,7 +130,7 @@ def read_pair_table(path):
             header = cells
             has_columns = set(PAIR_COLUMNS) <= set(header)
             if not has_columns or len(set(header)) < len(header):
-                expected = "expected good and bad, perhaps group, separated by tabs"
+                expected = "expected good and bad, and optionally group, separated by tabs"
                 raise UsageError(f"{path}: found the header {line!r}, {expected}; correct it")
         elif line:
             if len(cells) != len(header):

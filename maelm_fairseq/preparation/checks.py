@@ -244,8 +244,8 @@ def check_whole(split, parts, dest, valid_documents):
 def warn_of_little_to_validate(num_tokens):
     if num_tokens < FEW_TO_VALIDATE:
         print(
-            f"valid: {num_tokens:,} tokens are few: losses and ranks of so little text say"
-            " little; hold out more of it"
+            f"valid: only {num_tokens:,} tokens, too few for reliable losses and ranks; hold out"
+            " more text"
         )
 
 
@@ -258,6 +258,6 @@ def warn_of_unsuitable_text(split, counts, num_tokens, vocab_size):
         )
     if split == "train" and num_tokens < FEW_TOKENS * vocab_size:
         print(
-            f"{split}: {num_tokens:,} tokens are few for {vocab_size:,} pieces: a model learns"
-            " little from them; use more text, or a smaller --vocab-size"
+            f"{split}: only {num_tokens:,} tokens, too few to train a model with a vocabulary of"
+            f" {vocab_size:,} pieces; use more text, or a smaller --vocab-size"
         )
