@@ -275,7 +275,13 @@ def load_model(runs, run):
     """The task and the model of a run."""
     command = runs.command
     checkpoint = runs.checkpoint_path(run)
-    return load_task(checkpoint, labelled=command.labelled_folder, data=command.args.data)
+    try:
+        return load_task(checkpoint, labelled=command.labelled_folder, data=command.args.data)
+    except UsageError as error:
+        raise UsageError(
+            f"{error}; to train this seed again, remove {runs.folder(run)}, and run the same "
+            "command"
+        ) from None
 
 
 def main():

@@ -391,6 +391,15 @@ def test_the_command_for_new_texts_has_the_options_of_the_baseline(files, argume
     assert "--regression" not in finetune.labelling_command(runs, "encoder", "model.pt", options)
 
 
+def test_a_damaged_model_of_a_finished_seed(files, arguments):
+    runs, (candidate,) = run_main(begun, "--labelled", files / "own", *arguments)
+    run = Run(candidate, seed=2)
+    os.makedirs(runs.folder(run))
+    Path(runs.checkpoint_path(run)).write_bytes(b"PK")
+    advice = f"to train this seed again, remove {re.escape(runs.folder(run))}, and run the same"
+    refuses(f"checkpoint_last.pt: .*; {advice}", finetune.load_model, runs, run)
+
+
 def test_a_line_of_the_log_that_was_cut_is_left_out(tmp_path):
     lines = ['{"valid_num_updates": "1", "valid_loss": "2"}', '{"valid_num_updates": "2", "val']
     (tmp_path / "train.log").write_text("\n".join(lines))
