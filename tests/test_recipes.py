@@ -435,3 +435,14 @@ def test_progress_shows_the_remaining_time_after_an_epoch_too():
         "the training has taken the 0.075 hours of --stop-time-hours"
     )
     assert list(map(LogReport().format_line, lines)) == [None, shown, None, shown, stops]
+
+
+def test_the_report_ends_with_the_best_checkpoint():
+    log = "2026-01-01 00:00:00 | INFO | {} | {}".format
+    stats = {"valid_loss": "9.5", "valid_best_loss": "9.2", "valid_num_updates": "5"}
+    done = "done training in 9.0 seconds"
+    report = LogReport(best_path="run/checkpoint_best.pt")
+    assert report.format_line(log("fairseq_cli.train", done)) == done  # nothing was validated
+    report.format_line(log("valid", json.dumps(stats)))
+    best = "lowest validation loss: 9.2 bits, in run/checkpoint_best.pt"
+    assert report.format_line(log("fairseq_cli.train", done)) == f"{done}; {best}"

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 
+from ..base.checkpoint_names import best_checkpoint
 from ..metrics import METRICS
 
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
@@ -28,11 +29,11 @@ HIDDEN_PHRASES = (
 
 
 class ReportHandler(logging.Handler):
-    """Prints the report of what is logged."""
+    """Prints the report of what is logged; `best_path` as for `LogReport`."""
 
-    def __init__(self):
+    def __init__(self, best_path):
         super().__init__()
-        self.report = LogReport()
+        self.report = LogReport(best_path=best_path)
 
     def emit(self, record):
         line = None if record.exc_info else self.report.format_line(self.format(record))
@@ -47,10 +48,13 @@ class LogReport:
 
     Args:
         loss_unit: what follows the loss
+        best_path: path of the best checkpoint, if it is the result of the run
     """
 
-    def __init__(self, loss_unit=" bits"):
+    def __init__(self, loss_unit=" bits", best_path=None):
         self.loss_unit = loss_unit
+        self.best_path = best_path
+        self.best_loss = None
         self.max_update = None
         self.unigram_bits = None
 
@@ -85,6 +89,9 @@ class LogReport:
         if configured:
             self.max_update = int(configured[1])
         shown = SHOWN_MESSAGE.match(message)
+        if shown and shown[0].startswith("done training") and self.best_loss and self.best_path:
+            best = f"{self.best_loss}{self.loss_unit}, in {self.best_path}"
+            return f"{shown[0]}; lowest validation loss: {best}"
         return shown and shown[0]
 
     def format_update(self, stats):
@@ -100,6 +107,7 @@ class LogReport:
         return text
 
     def format_validation(self, stats):
+        self.best_loss = stats.get("valid_best_loss")
         comparison = self.compare_with_unigram(float(stats["valid_loss"]))
         scores = self.format_scores(stats, "valid_")
         return f"validation after {int(stats['valid_num_updates']):,} updates: {scores}{comparison}"
@@ -144,7 +152,7 @@ def log_to(path):
     logging.captureWarnings(True)
     handlers = [
         logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"),
-        ReportHandler(),
+        ReportHandler(best_checkpoint(os.path.dirname(path))),
     ]
     level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
     logging.basicConfig(
