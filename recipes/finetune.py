@@ -103,9 +103,8 @@ def finetune(runs, candidates):
         verdict = compare_predictors([result for result in results if result.file_name == dev])
         print(verdict.line)
         options = make_baseline_run(runs).options()
-        for i, predictor in enumerate(verdict.worth_using):
-            costs_least = i == 0 and len(verdict.worth_using) > 1
-            note = ", which costs least" if costs_least else ""
+        for predictor in verdict.worth_using:
+            note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
             command = labelling_command(runs, predictor, model, options)
             print(f"to label new texts with the {predictor}{note}: {command}")
     report_curves([record.curve for record in records], results[0], chosen.epochs)
