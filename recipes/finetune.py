@@ -98,18 +98,28 @@ def finetune(runs, candidates):
         results = with_baselines(runs, results, scores, limit, other_runs)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
-    dev = runs.file_name("valid")
     if len({result.predictor for result in results}) > 1:
-        verdict = compare_predictors([result for result in results if result.file_name == dev])
-        print(verdict.line)
-        options = make_baseline_run(runs).options()
-        for predictor in verdict.worth_using:
-            note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
-            command = labelling_command(runs, predictor, model, options)
-            print(f"to label new texts with the {predictor}{note}: {command}")
+        report_verdict(runs, results, model)
     report_curves([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
+
+
+def report_verdict(runs, results, model):
+    """Says which predictor scored highest on the dev file, and how to label new texts.
+
+    Args:
+        results: list of `Result`
+        model: path of the encoder's reported model
+    """
+    dev = runs.file_name("valid")
+    verdict = compare_predictors([result for result in results if result.file_name == dev])
+    print(verdict.line)
+    options = make_baseline_run(runs).options()
+    for predictor in verdict.worth_using:
+        note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
+        command = labelling_command(runs, predictor, model, options)
+        print(f"to label new texts with the {predictor}{note}: {command}")
 
 
 def labelling_command(runs, predictor, checkpoint, baseline_options):
