@@ -34,19 +34,16 @@ from maelm_fairseq.runs.finetune_options import (
 )
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
-    MIN_VALIDATIONS,
     RESULTS_FILE,
     Result,
     compare_predictors,
-    fall_from_peak,
-    late_rise,
-    level_since,
     print_results,
     read_table,
     write_table,
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
+from maelm_fairseq.runs.learning_curve import MIN_VALIDATIONS, LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
 
 MIN_BASELINE_SECONDS = 60  # that the baseline may always take
@@ -148,26 +145,27 @@ def report_curves(curves, result, epochs):
         result: the `Result` of these scores
         epochs: of training
     """
-    if max(map(len, curves)) < MIN_VALIDATIONS:
+    curve = LearningCurve(curves, result.standard_error)
+    if not curve.has_enough_validations:
         print(
             f"too few validations, under {MIN_VALIDATIONS}, to tell whether the score was still "
             f"rising; try more --epochs than {epochs}"
         )
     score = f"{result.metric} on {result.file_name}"
-    rise = late_rise(curves, result.standard_error)
+    rise = curve.late_rise()
+    fall = curve.fall_from_peak()
+    since = curve.level_since()
     if rise is not None:
         print(
             f"not finished: {score} rose by {rise:.2f} over the last quarter of training; try more "
             f"--epochs than {epochs}"
         )
-    fall = fall_from_peak(curves, result.standard_error)
-    if fall is not None and rise is None:
+    elif fall is not None:
         print(
             f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
             f"training; try fewer --epochs than {epochs}"
         )
-    since = level_since(curves, result.standard_error)
-    if since is not None and rise is None and fall is None:
+    elif since is not None:
         print(
             f"long enough: {score} stayed within its standard error of its last value after "
             f"{since:.0%} of training, which is --epochs {epochs}"

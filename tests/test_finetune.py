@@ -43,6 +43,7 @@ from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.runs import finetune_results, jobs, log_report
 from maelm_fairseq.runs.finetune_options import Run, hyperparameters_to_try
 from maelm_fairseq.runs.finetune_runs import RunRecord
+from maelm_fairseq.runs.learning_curve import LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
@@ -367,10 +368,10 @@ def test_a_score_that_still_rises_is_pointed_out():
     """By the median over seeds, over the last quarter, if it is more than the standard error."""
     flat = [1, 50, 70, 70, 70, 71, 70, 70]
     rising = [1, 20, 30, 40, 50, 60, 70, 80]
-    assert finetune_results.late_rise([rising, rising, flat], standard_error=2.0) == 20
-    assert finetune_results.late_rise([rising, flat, flat], standard_error=2.0) is None
-    assert finetune_results.late_rise([rising], standard_error=25.0) is None
-    assert finetune_results.late_rise([[1, 90]], standard_error=1.0) is None
+    assert LearningCurve([rising, rising, flat], standard_error=2.0).late_rise() == 20
+    assert LearningCurve([rising, flat, flat], standard_error=2.0).late_rise() is None
+    assert LearningCurve([rising], standard_error=25.0).late_rise() is None
+    assert LearningCurve([[1, 90]], standard_error=1.0).late_rise() is None
 
 
 def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
@@ -414,21 +415,21 @@ def test_what_too_few_validations_do_not_show_is_said(capsys):
     assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
     finetune.report_curves([[80, 90, 90, 90]], result, epochs=4)
     assert capsys.readouterr().out.startswith("long enough: accuracy on dev.tsv stayed within")
-    assert finetune_results.level_since([[80, 90, 90, 90]], 1.0) == 0.5
-    assert finetune_results.level_since([[90, 90, 80, 90]], 1.0) == 1
-    assert finetune_results.level_since([[90, 90, 90, 90]], 1.0) == 0.25
-    assert finetune_results.level_since([[90, 90, 90, np.nan]], 1.0) is None
+    assert LearningCurve([[80, 90, 90, 90]], 1.0).level_since() == 0.5
+    assert LearningCurve([[90, 90, 80, 90]], 1.0).level_since() == 1
+    assert LearningCurve([[90, 90, 90, 90]], 1.0).level_since() == 0.25
+    assert LearningCurve([[90, 90, 90, np.nan]], 1.0).level_since() is None
     # A curve that lacks validations does not count.
-    assert finetune_results.level_since([[80, 90, 90, 90], [80, 90, 20]], 1.0) == 0.5
+    assert LearningCurve([[80, 90, 90, 90], [80, 90, 20]], 1.0).level_since() == 0.5
 
 
 def test_a_score_that_has_fallen_is_pointed_out(capsys):
     """By the median over seeds, if it is more than the standard error."""
     falling = [70, 80, 76, 77, 76, 76]
-    assert finetune_results.fall_from_peak([falling, falling, [60] * 6], 3.0) == (4, 2 / 6)
-    assert finetune_results.fall_from_peak([falling], standard_error=4.0) is None
+    assert LearningCurve([falling, falling, [60] * 6], 3.0).fall_from_peak() == (4, 2 / 6)
+    assert LearningCurve([falling], 4.0).fall_from_peak() is None
     for curve in [[np.nan, 70, 70, 70], [70, 70, 70, np.nan], [90, 10], []]:
-        assert finetune_results.fall_from_peak([curve], standard_error=1.0) is None
+        assert LearningCurve([curve], 1.0).fall_from_peak() is None
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
     finetune.report_curves([falling], result, epochs=6)
     printed = capsys.readouterr().out

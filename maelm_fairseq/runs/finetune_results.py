@@ -34,7 +34,6 @@ TABLE_COLUMNS = [
 ]
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
 LABELLING_PREDICTORS = [ENCODER, ENSEMBLE, *PAIRED_BASELINES]  # with a command for new texts
-MIN_VALIDATIONS = 4  # by which one sees whether a score still rises
 WHY_UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -130,69 +129,6 @@ def rank_runs(scores, metric=None):
         return math.inf if math.isnan(score) else -score
 
     return sorted(range(len(scores)), key=badness)
-
-
-def late_rise(curves, standard_error):
-    """By how much a score rose over the last quarter of training.
-
-    It is None if that is not more than its standard error, or if there were too few validations.
-
-    Args:
-        curves: for each seed, its scores in equal steps of training
-        standard_error: standard error of the scores, over examples
-    """
-    rises = []
-    for curve in curves:
-        if len(curve) >= MIN_VALIDATIONS:
-            rises.append(curve[-1] - curve[-1 - len(curve) // 4])
-    rise = float(np.median(rises)) if rises else 0.0
-    return rise if rise > standard_error else None
-
-
-def longest_curves(curves):
-    """The curves that lack no validation, as they may if a log was lost."""
-    length = max(map(len, curves))
-    return [curve for curve in curves if len(curve) == length]
-
-
-def level_since(curves, standard_error):
-    """After which share of training the median of some scores stayed near its last value.
-
-    That is, within the standard error of a score. It is None if there were too few validations;
-    arguments as for `late_rise`.
-    """
-    curves = longest_curves(curves)
-    length = len(curves[0])
-    if length < MIN_VALIDATIONS:
-        return None
-    median = np.median(curves, axis=0)
-    if math.isnan(median[-1]):
-        return None
-    (distant,) = np.nonzero(~(np.abs(median - median[-1]) <= standard_error))
-    return (distant.max(initial=-1) + 2) / length
-
-
-class Fall(NamedTuple):
-    """How a score fell before the end of training."""
-
-    points: float  # below its peak
-    share: float  # of training, at the peak
-
-
-def fall_from_peak(curves, standard_error):
-    """The `Fall` of the median of some scores from its peak.
-
-    It is None if that is not more than the standard error of a score, or if there were too few
-    validations; arguments as for `late_rise`.
-    """
-    curves = longest_curves(curves)
-    length = len(curves[0])
-    if length < MIN_VALIDATIONS:
-        return None
-    median = np.median(np.nan_to_num(curves, nan=-math.inf), axis=0)
-    peak = int(median.argmax())
-    points = float(median[peak] - median[-1])
-    return Fall(points, (peak + 1) / length) if standard_error < points < math.inf else None
 
 
 class Verdict(NamedTuple):
