@@ -89,33 +89,35 @@ def finetune(runs, candidates):
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.rank_by_dev_score(records)[0]]
     results, scores = report_best(runs, chosen, best, records)
+    baseline_run = None
     if runs.command.task_name in BASELINE_RUNS:
+        baseline_run = make_baseline_run(runs)
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         other_runs = [Run(chosen, seed) for seed in seeds if seed != best]
-        results = with_baselines(runs, results, scores, limit, other_runs)
+        results = with_baselines(runs, baseline_run, results, scores, limit, other_runs)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
-        report_verdict(runs, results, model)
+        report_verdict(runs, results, model, baseline_run.options())
     report_curves([record.curve for record in records], results[0], chosen.epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 
 
-def report_verdict(runs, results, model):
+def report_verdict(runs, results, model, baseline_options):
     """Says which predictor scored highest on the dev file, and how to label new texts.
 
     Args:
         results: list of `Result`
         model: path of the encoder's reported model
+        baseline_options: as for `labelling_command`
     """
     dev = runs.file_name("valid")
     verdict = compare_predictors([result for result in results if result.file_name == dev])
     print(verdict.line)
-    options = make_baseline_run(runs).options()
     for predictor in verdict.worth_using:
         note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
-        command = labelling_command(runs, predictor, model, options)
+        command = labelling_command(runs, predictor, model, baseline_options)
         print(f"to label new texts with the {predictor}{note}: {command}")
 
 
@@ -245,16 +247,16 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     return results
 
 
-def with_baselines(runs, results, scores, limit, other_runs=()):
+def with_baselines(runs, baseline_run, results, scores, limit, other_runs=()):
     """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
+        baseline_run: of `make_baseline_run`
         results, scores: of the encoder; see `BaselineRun.compare`
         limit: seconds that the baseline may take
         other_runs: of the encoder's other seeds
     Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
-    baseline_run = make_baseline_run(runs)
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results

@@ -212,7 +212,7 @@ def check_score_on_test_file(row, predictions, test_file):
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
     runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
-    assert finetune.with_baselines(runs, [], {}, limit=0.01) == []
+    assert finetune.with_baselines(runs, finetune.make_baseline_run(runs), [], {}, limit=0.01) == []
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
@@ -236,7 +236,9 @@ def baselines_of(labelled, arguments):
             results.append(finetune_results.Result("own", name, metric, [50.0], 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
-        return runs, finetune.with_baselines(runs, results, scores, limit=60)
+        return runs, finetune.with_baselines(
+            runs, finetune.make_baseline_run(runs), results, scores, limit=60
+        )
 
 
 def test_baselines_are_those_of_the_run(files, arguments, tmp_path):

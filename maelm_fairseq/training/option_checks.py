@@ -50,7 +50,7 @@ MIN_OF_OPTION = {
     "validate_interval": 1,
     "save_interval": 1,
 }
-# The components whose ranges are checked here; model and task check theirs when they are built.
+# The components whose ranges are checked here; a task checks its own when it is built.
 DATACLASS_REGISTRIES = {
     "optimizer": OPTIMIZER_DATACLASS_REGISTRY,
     "criterion": criterions.CRITERION_DATACLASS_REGISTRY,

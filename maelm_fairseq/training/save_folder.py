@@ -125,9 +125,10 @@ def keep_best(save_dir, suffix, update, extends_run):
         best_update = num_updates_of(read_checkpoint(best_path))
     except UsageError:
         return  # nothing can use it
+    if not extends_run and best_update <= update:
+        return
     kept_path = best_checkpoint(save_dir, f"{suffix}_{best_update}")
-    is_kept = have_same_content(best_path, kept_path)
-    if is_kept or not (extends_run or best_update > update):
+    if have_same_content(best_path, kept_path):
         return
     if os.path.lexists(kept_path):
         renamed = set_aside(kept_path, ".superseded")
