@@ -26,8 +26,26 @@ page:
 $(RUN)/data/train.json $(RUN)/labelled/.fetched:
 	$(MAKE) RUN=$(RUN) $@
 
+$(RUN)/text/tasks.txt: | $(RUN)/labelled/.fetched
+	$(PYTHON) small.py task_texts --run $(RUN)
+
+PREPARE = ../data-prep/prepare.sh --valid $(RUN)/text/valid.txt --dest $(@D)
+
+$(RUN)/data_vocabulary16/train.json: | $(RUN)/data/train.json
+	$(PREPARE) --train $(RUN)/text/train.txt --vocab-size 16000 --lowercase
+
+$(RUN)/data_with_task_texts/train.json: | $(RUN)/data/train.json $(RUN)/text/tasks.txt
+	$(PREPARE) --train $(RUN)/text/train.txt $(RUN)/text/tasks.txt --vocabulary $(RUN)/data
+
+$(RUN)/data_of_task_texts/train.json: | $(RUN)/data/train.json $(RUN)/text/tasks.txt
+	$(PREPARE) --train $(RUN)/text/tasks.txt --vocabulary $(RUN)/data
+
+$(RUN)/vocabulary16-1/.trained: | $(RUN)/data_vocabulary16/train.json
+$(RUN)/task_texts-1/.trained: | $(RUN)/data_with_task_texts/train.json
+$(RUN)/further-1/.trained: | $(RUN)/data_of_task_texts/train.json $(RUN)/short-1/.trained
+
 $(RUN)/%/.trained: | $(RUN)/data/train.json
-	$(PYTHON) small.py options $* | xargs ../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D)
+	$(PYTHON) small.py options $* --run $(RUN) | xargs ../recipes/pretrain_small.sh --gpus 0 --save-dir $(@D)
 	touch $@
 
 records/small/untrained-%.csv: | $(RUN)/small-1/.trained $(RUN)/labelled/.fetched

@@ -4,8 +4,10 @@ records.
 
     python small.py list
         the names of all encoders, VARIANT-SEED
-    python small.py options small-1
+    python small.py options small-1 --run RUN
         the options of pretrain_small.sh for one
+    python small.py task_texts --run RUN
+        the training texts of all tasks, into RUN/text/tasks.txt
     python small.py measure small-1 --run RUN [--pairs blimp]
         measures it, into records/small
     python small.py baselines --run RUN
@@ -35,6 +37,8 @@ from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.ensemble import average_predictions
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
 from maelm_fairseq.evaluation.pair_files import read_pairs
+from maelm_fairseq.finetuning.labelled_files import find_file
+from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
@@ -52,6 +56,7 @@ from small_variants import (
     SEEDS,
     TRAINING_LEVERS,
     UNTRAINED,
+    data_folder,
     encoder_names,
     options_of_recipe,
     variant_and_seed,
@@ -89,7 +94,7 @@ def fine_tune(name, folder, task):
     dest = folder / name / "tuned"
     command += ["--labelled", folder / "labelled" / task]
     command += ["--checkpoint", folder / source / "checkpoint_best.pt"]
-    command += ["--data", folder / "data", "--save-dir", dest, "--bf16-autocast"]
+    command += ["--data", data_folder(name, folder), "--save-dir", dest, "--bf16-autocast"]
     run_quietly(sys.executable, *command)
     (checkpoint,) = (dest / task).glob(f"*/seed{seed}/checkpoint_last.pt")
     return checkpoint
@@ -105,7 +110,8 @@ def task_predictions(name, folder):
         labelled_folder = folder / "labelled" / task
         labelled = LabelledExamples(labelled_folder)
         checkpoint = fine_tune(name, folder, task)
-        encoder = predict_with_encoder(checkpoint, labelled_folder, folder / "data")
+        data = data_folder(name, folder)
+        encoder = predict_with_encoder(checkpoint, labelled_folder, data)
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
         arrays[f"{task}/{ENCODER_ALONE}"] = downcast(argmax_or_value(encoder), np.float32)
@@ -123,7 +129,7 @@ def run_evaluation(name, folder, pairs):
     """Records an encoder's few-shot probes and decisions of minimal pairs; returns the folder."""
     dest = folder / name / "evaluated"
     command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt"]
-    command += ["--names", name, "--data", folder / "data", "--dest", dest]
+    command += ["--names", name, "--data", data_folder(name, folder), "--dest", dest]
     if pairs:
         command += ["--pairs", pairs]
     if has_few_labels(name):
@@ -257,6 +263,16 @@ def encoder_width(folder):
     return checkpoint["cfg"]["model"]["encoder_embed_dim"]
 
 
+def write_task_texts(folder):
+    """Writes the training texts of all tasks as documents of a line, each once."""
+    texts = {}
+    for task in NATURAL_TASKS:
+        table = read_sentences(find_file(str(folder / "labelled" / task), "train", SENTENCE_FILES))
+        texts.update(dict.fromkeys(example.texts[0] for example in table.examples))
+    with atomic_write(folder / "text" / "tasks.txt") as stream:
+        stream.writelines(f"{text}\n\n" for text in texts)
+
+
 def save_arrays(path, arrays):
     with atomic_write(path, "wb") as stream:
         np.savez_compressed(stream, **arrays)
@@ -264,7 +280,8 @@ def save_arrays(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    parser.add_argument("what", choices=["list", "options", "measure", BASELINES_RECORD])
+    choices = ["list", "options", "task_texts", "measure", BASELINES_RECORD]
+    parser.add_argument("what", choices=choices)
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
     parser.add_argument(
@@ -276,10 +293,12 @@ def main():
         return print(*encoder_names(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
     if args.what == BASELINES_RECORD:
         return measure_baselines(args.run, args.pairs)
+    if args.what == "task_texts":
+        return write_task_texts(args.run)
     if args.name is None:
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":
-        return print(options_of_recipe(args.name))
+        return print(options_of_recipe(args.name, args.run))
     return measure_variant(args.name, args.run, args.pairs)
 
 

@@ -31,6 +31,7 @@ OBJECTIVES = {
 }
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
 # they take the same time.
+FURTHER = "further"
 TRAINING_LEVERS = {
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
     "wide": (
@@ -40,6 +41,20 @@ TRAINING_LEVERS = {
     "masks15": f"{SHORT_OPTIONS} --mask-prob 0.15",
     "rate": f"{SHORT_OPTIONS} --lr 2e-3 --clip-norm 2",
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
+    "double_batch": "--batch-size 128 --max-update 1500 --total-num-update 1500",
+    "vocabulary16": SHORT_OPTIONS,
+    "task_texts": SHORT_OPTIONS,
+    FURTHER: (
+        "--max-update 500 --total-num-update 500 --warmup-updates 50 --lr 5e-4 "
+        "--encoder-mask-fade-updates 0"
+    ),
+}
+DATA_OF_RECIPE = "data"
+# Variants that read other data, with its folder in RUN.
+DATA_OF_VARIANT = {
+    "vocabulary16": "data_vocabulary16",
+    "task_texts": "data_with_task_texts",
+    FURTHER: "data_of_task_texts",
 }
 OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
 VARIANT_TITLES = {
@@ -54,6 +69,10 @@ VARIANT_TITLES = {
     "masks15": "3,000 updates, 15% of the tokens predicted",
     "rate": "3,000 updates, rate 2e-3 and clipping at 2",
     "half_batch": "6,000 updates, 32 blocks in a batch",
+    "double_batch": "1,500 updates, 128 blocks in a batch",
+    "vocabulary16": "3,000 updates, a vocabulary of 16,000 pieces",
+    "task_texts": "3,000 updates, the training texts of the tasks mixed in",
+    FURTHER: "3,000 updates, then 500 on the training texts of the tasks",
     UNTRAINED: "the small recipe's encoder, untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
@@ -83,9 +102,18 @@ def variant_and_seed(name):
     return match[1], int(match[2])
 
 
-def options_of_recipe(name):
-    """The options of pretrain_small.sh with which an encoder is trained."""
+def data_folder(name, run):
+    """The folder of an encoder's data, which has its vocabulary, in the folder `run`."""
+    variant, _ = variant_and_seed(name)
+    return run / DATA_OF_VARIANT.get(variant, DATA_OF_RECIPE)
+
+
+def options_of_recipe(name, run):
+    """The options of pretrain_small.sh with which an encoder is trained in the folder `run`."""
     variant, seed = variant_and_seed(name)
     if variant == UNTRAINED:
         raise UsageError(f"{name}: it is not trained, and has the sizes of small-1")
-    return f"{OPTIONS_OF_VARIANT[variant]} --seed {seed}".strip()
+    options = f"--data {data_folder(name, run)} {OPTIONS_OF_VARIANT[variant]} --seed {seed}"
+    if variant == FURTHER:
+        options += f" --finetune-from-model {run}/short-{seed}/checkpoint_last.pt"
+    return options

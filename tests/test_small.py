@@ -30,8 +30,9 @@ BAG, FREQUENT = "bag of words", "most frequent class"
 
 @pytest.mark.parametrize("variant", [*small_variants.VARIANTS, *small_variants.OBJECTIVES, "deep"])
 def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
-    words = small_variants.options_of_recipe(f"{variant}-7").split()
-    dry = ["--data", data, "--save-dir", tmp_path, "--gpus", 0, "--dry-run"]
+    (tmp_path / "data").symlink_to(data)
+    words = small_variants.options_of_recipe(f"{variant}-7", tmp_path).split()
+    dry = ["--save-dir", tmp_path / "run", "--gpus", 0, "--dry-run"]
     printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
     assert "--seed 7" in printed
     assert ("--cooccurrence-embeddings" in printed) == (not variant.endswith("_random"))
