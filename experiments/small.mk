@@ -34,6 +34,9 @@ PREPARE = ../data-prep/prepare.sh --valid $(RUN)/text/valid.txt --dest $(@D)
 $(RUN)/data_vocabulary16/train.json: | $(RUN)/data/train.json
 	$(PREPARE) --train $(RUN)/text/train.txt --vocab-size 16000 --lowercase
 
+$(RUN)/data_cased/train.json: | $(RUN)/data/train.json
+	$(PREPARE) --train $(RUN)/text/train.txt --vocab-size 8000
+
 $(RUN)/data_with_task_texts/train.json: | $(RUN)/data/train.json $(RUN)/text/tasks.txt
 	$(PREPARE) --train $(RUN)/text/train.txt $(RUN)/text/tasks.txt --vocabulary $(RUN)/data
 
@@ -41,6 +44,7 @@ $(RUN)/data_of_task_texts/train.json: | $(RUN)/data/train.json $(RUN)/text/tasks
 	$(PREPARE) --train $(RUN)/text/tasks.txt --vocabulary $(RUN)/data
 
 $(RUN)/vocabulary16-1/.trained: | $(RUN)/data_vocabulary16/train.json
+$(RUN)/cased-1/.trained: | $(RUN)/data_cased/train.json
 $(RUN)/task_texts-1/.trained: | $(RUN)/data_with_task_texts/train.json
 $(RUN)/further-1/.trained: | $(RUN)/data_of_task_texts/train.json $(RUN)/short-1/.trained
 

@@ -6,6 +6,8 @@ records.
         the names of all encoders, VARIANT-SEED
     python small.py options small-1 --run RUN
         the options of pretrain_small.sh for one
+    python small.py data small-1 --run RUN
+        the folder of its data
     python small.py task_texts --run RUN
         the training texts of all tasks, into RUN/text/tasks.txt
     python small.py measure small-1 --run RUN [--pairs blimp]
@@ -280,7 +282,7 @@ def save_arrays(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    choices = ["list", "options", "task_texts", "measure", BASELINES_RECORD]
+    choices = ["list", "options", "data", "task_texts", "measure", BASELINES_RECORD]
     parser.add_argument("what", choices=choices)
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
@@ -299,6 +301,8 @@ def main():
         raise UsageError(f"{args.what}: expected a VARIANT-SEED, such as small-1")
     if args.what == "options":
         return print(options_of_recipe(args.name, args.run))
+    if args.what == "data":
+        return print(data_folder(args.name, args.run))
     return measure_variant(args.name, args.run, args.pairs)
 
 

@@ -43,6 +43,7 @@ TRAINING_LEVERS = {
     "half_batch": "--batch-size 32 --max-update 6000 --total-num-update 6000",
     "double_batch": "--batch-size 128 --max-update 1500 --total-num-update 1500",
     "vocabulary16": SHORT_OPTIONS,
+    "cased": SHORT_OPTIONS,
     "task_texts": SHORT_OPTIONS,
     FURTHER: (
         "--max-update 500 --total-num-update 500 --warmup-updates 50 --lr 5e-4 "
@@ -53,6 +54,7 @@ DATA_OF_RECIPE = "data"
 # Variants that read other data, with its folder in RUN.
 DATA_OF_VARIANT = {
     "vocabulary16": "data_vocabulary16",
+    "cased": "data_cased",
     "task_texts": "data_with_task_texts",
     FURTHER: "data_of_task_texts",
 }
@@ -71,6 +73,7 @@ VARIANT_TITLES = {
     "half_batch": "6,000 updates, 32 blocks in a batch",
     "double_batch": "1,500 updates, 128 blocks in a batch",
     "vocabulary16": "3,000 updates, a vocabulary of 16,000 pieces",
+    "cased": "3,000 updates, text with its capitals",
     "task_texts": "3,000 updates, the training texts of the tasks mixed in",
     FURTHER: "3,000 updates, then 500 on the training texts of the tasks",
     UNTRAINED: "the small recipe's encoder, untrained",

@@ -9,8 +9,8 @@
 RUN ?= run
 PYTHON ?= python
 TASKS = dutch_entities us_addresses
-ENCODERS = small-1 mlm-3
-TAG = ../recipes/finetune_tagging.sh --data $(RUN)/data --seeds 1
+ENCODERS = small-1 mlm-3 short-1 cased-1
+TAG = ../recipes/finetune_tagging.sh --seeds 1
 FILES = $(RUN)/tags/files/us_addresses/test.txt
 
 .DELETE_ON_ERROR:
@@ -20,9 +20,9 @@ all: trials $(ENCODERS:%=$(RUN)/%/.trained)
 	for task in $(TASKS); do \
 	  for encoder in $(ENCODERS); do \
 	    $(TAG) --labelled $(RUN)/tags/files/$$task --checkpoint $(RUN)/$$encoder/checkpoint_best.pt \
-	      --save-dir $(RUN)/tags/$$encoder || exit; \
+	      --data $$($(PYTHON) small.py data $$encoder --run $(RUN)) --save-dir $(RUN)/tags/$$encoder || exit; \
 	  done; \
-	  $(TAG) --labelled $(RUN)/tags/files/$$task --checkpoint $(RUN)/small-1/checkpoint_best.pt --from-scratch \
+	  $(TAG) --labelled $(RUN)/tags/files/$$task --checkpoint $(RUN)/small-1/checkpoint_best.pt --from-scratch --data $(RUN)/data \
 	    --save-dir $(RUN)/tags/untrained-1 || exit; \
 	done
 	$(PYTHON) tags.py record --run $(RUN)
@@ -35,7 +35,7 @@ trials: $(FILES) $(RUN)/mlm-3/.trained
 	done
 	task=us_addresses; for options in "--epochs 20" "--epochs 20 --lr-layer-decay 0.7" \
 	  "--epochs 20 --lr 1.5e-3" "--epochs 20 --lr 3e-4" "--epochs 40"; do $(TRY) || exit; done
-TRY = $(TAG) --labelled $(RUN)/tags/parts/$$task --checkpoint $(RUN)/mlm-3/checkpoint_best.pt \
+TRY = $(TAG) --labelled $(RUN)/tags/parts/$$task --checkpoint $(RUN)/mlm-3/checkpoint_best.pt --data $(RUN)/data \
   --save-dir $(RUN)/tags/trials $$options
 
 $(FILES):

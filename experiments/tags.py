@@ -9,8 +9,8 @@
         people, places and organisations; National Library of the Netherlands, CC0; its pages are
         cut at full stops) and usaddress==0.5.16 (addresses in 29 parts; DataMade, MIT)
     python tags.py record --run RUN
-        records/tags.csv from the results of fine-tuning in RUN/tags, and records/tags_trials.csv
-        from those of trials on parts of the training files, in RUN/tags/trials
+        adds the results of fine-tuning in RUN/tags to records/tags.csv, and those of trials on
+        parts of the training files, in RUN/tags/trials, to records/tags_trials.csv
 
 tags.mk has the steps between the two; small_page.py makes the table of SMALL.md.
 """
@@ -125,17 +125,28 @@ def scored_rows(path):
 
 
 def write_trials(run):
-    """Records the trials of settings, by the recipe's table."""
+    """Records the trials of settings, by the recipe's table, if there are any."""
+    path = run / "tags" / TRIALS / "results.tsv"
+    if not path.exists():
+        return
     rows = []
-    for row in scored_rows(run / "tags" / TRIALS / "results.tsv"):
+    for row in scored_rows(path):
         if row.start.endswith(".pt"):
             setting, _, options = row.settings.partition(" ")
             name = " ".join([setting.rpartition("-")[0], options]).strip()  # without a checksum
             rows.append([row.task, name, row.median, row.error])
-    with atomic_write(RECORDS / TRIALS_RECORD) as stream:
-        pd.DataFrame(rows, columns=["task", "setting", "score", "error"]).to_csv(
-            stream, index=False
-        )
+    add_to_record(TRIALS_RECORD, rows, ["task", "setting", "score", "error"], num_keys=2)
+
+
+def add_to_record(name, rows, columns, num_keys):
+    """Writes rows into a record, in place of those with the same first `num_keys` columns."""
+    path = RECORDS / name
+    records = pd.DataFrame(rows, columns=columns)
+    if path.exists():
+        records = pd.concat([pd.read_csv(path, keep_default_na=False), records])
+    records = records.drop_duplicates(columns[:num_keys], keep="last")
+    with atomic_write(path) as stream:
+        records.to_csv(stream, index=False)
 
 
 def trial_table():
@@ -157,15 +168,11 @@ def write_record(run):
             continue
         for row in scored_rows(path):
             is_encoder = row.start == "scratch" or row.start.endswith(".pt")
-            predictor = encoder if is_encoder else row.start
-            rows.append([row.task, predictor, path.parent.name, row.split, row.median, row.error])
+            # Each run has the same baselines.
+            predictor, name = (encoder, path.parent.name) if is_encoder else (row.start, "")
+            rows.append([row.task, predictor, name, row.split, row.median, row.error])
     columns = ["task", "predictor", "run", "file", "score", "error"]
-    records = pd.DataFrame(rows, columns=columns)
-    # Each run has the same baselines.
-    is_encoder = records.predictor.isin([*VARIANT_TITLES])
-    baselines = records[~is_encoder].assign(run="").drop_duplicates()
-    with atomic_write(RECORDS / RECORD) as stream:
-        pd.concat([records[is_encoder], baselines]).to_csv(stream, index=False)
+    add_to_record(RECORD, rows, columns, num_keys=4)
 
 
 def score_table():
@@ -173,6 +180,7 @@ def score_table():
     records = pd.read_csv(RECORDS / RECORD)
     columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
     rows = []
+    records = records.sort_values("run", kind="stable", na_position="last")  # encoders come first
     for predictor, predictor_records in records.groupby("predictor", sort=False):
         scores = predictor_records.groupby(["task", "file"]).score.mean()
         runs = str(predictor_records.run.nunique()) if predictor in VARIANT_TITLES else ""

@@ -105,6 +105,10 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
         folder / "results.tsv", sep="\t", index=False
     )
     run_main(tags.main, "record", "--run", tmp_path)
+    # Another machine has other runs: what is recorded stays.
+    (tmp_path / "tags" / "small-1").rename(tmp_path / "elsewhere")
+    (tmp_path / "tags" / tags.TRIALS / "results.tsv").unlink()
+    run_main(tags.main, "record", "--run", tmp_path)
     trials = [cells_of(line) for line in tags.trial_table().splitlines()[2:]]
     assert trials == [["batch32-epochs5", "40.00", ""], ["batch32-epochs5 --lr 1", "40.00", ""]]
     assert [cells_of(line) for line in tags.score_table().splitlines()[2:]] == [
