@@ -18,24 +18,20 @@ from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
 from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, means_by_name, percent_right
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
-from maelm_fairseq.evaluation.probes import score_predictions
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL_TASKS
-from ngrams import NGRAM_MODELS
 from page_blocks import with_blocks
 from small import (
-    BASELINES_RECORD,
     ENCODER_ALONE,
     FEW_LABELS,
     FEW_SHOT_TASKS,
     IS_DEV_KEY,
     KNOWN,
     OVERLAPPING,
-    SMALL_RECORDS,
     TARGETS,
-    WITH_BAG_OF_WORDS,
     WORD_VECTORS,
 )
+from small_records import BOOTSTRAP_DRAWS, VARIANTS_SHOWN, WITH_BAG, SmallRecords, mean_score
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
@@ -45,78 +41,16 @@ from small_variants import (
 )
 
 SMALL_PAGE = Path(__file__).with_name("SMALL.md")
-BOOTSTRAP_DRAWS = 1000
-WITH_BAG = ", together with a bag of words"
 MAE_LM, ALL_MASKS, MLM = OBJECTIVES
 SHARED = "small"
 # Pairs of objectives; the first is the primary comparison.
 COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]
 CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of updates
 BEFORE_LEVERS = "short"  # each of TRAINING_LEVERS changes one thing of this variant
-# Levers have a table of their own.
-VARIANTS_SHOWN = [variant for variant in VARIANT_TITLES if variant not in TRAINING_LEVERS]
 
 
-def mean_score(predictions, targets):
-    """The mean over seeds of the scores of predictions (S, n), in percent."""
-    return np.mean(
-        [score_predictions(seed_predictions, targets) for seed_predictions in predictions]
-    )
-
-
-class Page:
+class Page(SmallRecords):
     """The tables of SMALL.md, from the records in a folder."""
-
-    def __init__(self, folder=SMALL_RECORDS):
-        self.records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
-        self.arrays = {}  # {VARIANT-SEED: {name: array}}
-        for path in sorted(folder.glob("*.npz")):
-            with np.load(path) as arrays:
-                self.arrays[path.stem] = dict(arrays)
-        self.baselines = self.arrays.pop(BASELINES_RECORD)
-        # Nobody looks at an objective before all of its seeds have been measured.
-        self.hidden = [variant for variant in OBJECTIVES if self.missing(variant)]
-        self.records = self.records[~self.records.arm.isin(self.hidden)]
-
-    def missing(self, variant):
-        """The encoders of a variant whose minimal pairs have not been measured: list of names."""
-        names = [f"{variant}-{seed}" for seed in SEEDS]
-        return [name for name in names if PAIRS_FEATURE not in self.arrays.get(name, {})]
-
-    def seeds(self, variant, array):
-        """An array of each seed of a variant, of those seeds that have it: list."""
-        if variant in self.hidden:
-            return []
-        names = [name for name in self.arrays if name.rpartition("-")[0] == variant]
-        return [self.arrays[name][array] for name in names if array in self.arrays[name]]
-
-    def predictors(self):
-        """The rows of the tables of tasks: {title: {task: predictions (S, n)}}.
-
-        The bag of words comes after the encoders.
-        """
-        rows = {}
-        for variant in VARIANTS_SHOWN:
-            if variant in FINE_TUNED_VARIANTS:
-                self.add_predictions(rows, VARIANT_TITLES[variant], variant, ENCODER_ALONE)
-        first = FINE_TUNED_VARIANTS[0]
-        self.add_predictions(rows, VARIANT_TITLES[first] + WITH_BAG, first, WITH_BAG_OF_WORDS)
-        for predictor in [BAG_OF_WORDS, WORD_VECTORS, MOST_FREQUENT]:
-            rows[predictor] = {}
-            for task in NATURAL_TASKS:
-                predictions = self.baselines.get(f"{task}/{predictor}")
-                if predictions is not None:
-                    rows[predictor][task] = predictions[None]
-        return rows
-
-    def add_predictions(self, rows, title, variant, predictor):
-        """Adds a row of `predictors` if it has predictions for every task."""
-        predictions = {task: self.seeds(variant, f"{task}/{predictor}") for task in NATURAL_TASKS}
-        if all(predictions.values()):
-            rows[title] = {
-                task: np.stack(predictions_of_seeds)
-                for task, predictions_of_seeds in predictions.items()
-            }
 
     def scores(self, chosen=lambda task: slice(None)):
         """The mean scores over seeds: predictors by tasks.
@@ -162,38 +96,6 @@ class Page:
             if title not in (first, BAG_OF_WORDS, MOST_FREQUENT):
                 rows[title] = self.difference(predictions, bag)
         return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
-
-    def difference(self, first, second):
-        """One predictor's scores minus another's, on dev and test pooled.
-
-        The 95% interval is a bootstrap over examples, the same for both predictors, and over seeds
-        of pretraining, the same for all tasks and both predictors.
-
-        Args:
-            first, second: {task: predictions (S, n)}; second also (1, n), if it has no seeds
-
-        Returns: {task: points, "mean", "from" and "to"}, or nothing if a task is missing
-        """
-        if not {*NATURAL_TASKS} <= {*first} & {*second}:
-            return {}
-        rng = np.random.default_rng(1)
-        count = len(first[NATURAL_TASKS[0]])
-        seeds = rng.integers(count, size=(BOOTSTRAP_DRAWS, count))
-        points = {}
-        drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL_TASKS)))
-        for column, task in enumerate(NATURAL_TASKS):
-            targets = self.baselines[f"{task}/{TARGETS}"]
-            points[task] = mean_score(first[task], targets) - mean_score(second[task], targets)
-            for draw in range(BOOTSTRAP_DRAWS):
-                examples = rng.integers(len(targets), size=len(targets))
-                seeds_of_second = seeds[draw] if len(second[task]) > 1 else [0]
-                first_predictions = first[task][seeds[draw]][:, examples]
-                second_predictions = second[task][seeds_of_second][:, examples]
-                first_score = mean_score(first_predictions, targets[examples])
-                second_score = mean_score(second_predictions, targets[examples])
-                drawn[draw, column] = first_score - second_score
-        low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-        return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
 
     def objectives_on_tasks(self):
         """Differences between objectives of pretraining in the scores after fine-tuning.
@@ -318,19 +220,6 @@ class Page:
         rows[f"{title}, a linear probe of its frozen features"] = probes
         return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index")[FEW_SHOT_TASKS])
 
-    def decisions(self):
-        """{title: how minimal pairs are decided, (S, N), in shares}."""
-        halves = {}
-        for variant in VARIANTS_SHOWN:
-            halves[VARIANT_TITLES[variant]] = self.seeds(variant, PAIRS_FEATURE)
-        for model in NGRAM_MODELS:
-            halves[model] = [self.baselines[f"{PAIRS_FEATURE}/{model}"]]
-        return {
-            title: np.stack(halves_of_seeds) / 2
-            for title, halves_of_seeds in halves.items()
-            if halves_of_seeds
-        }
-
     def pairs(self):
         """The shares of right decisions of all minimal pairs, and of those with known words."""
         rows = {}
@@ -362,12 +251,6 @@ class Page:
 
     def tag_trials(self):
         return tags.trial_table()
-
-    def validation_losses(self, variant):
-        """The records of a variant's losses of validation, in bits."""
-        is_validation = self.records.feature == "validation"
-        is_loss = is_validation & (self.records.metric == "bits")
-        return self.records[is_loss & (self.records.arm == variant)]
 
     def losses(self):
         """The loss of validation by updates, of each seed."""
