@@ -133,7 +133,7 @@ def run_evaluation(name, folder, pairs):
     command = [RECIPES / "evaluate.py", "--checkpoint", folder / name / "checkpoint_best.pt"]
     command += ["--names", name, "--data", data_folder(name, folder), "--dest", dest]
     if pairs:
-        command += ["--pairs", pairs]
+        command += ["--pairs", pairs, "--bf16-autocast"]
     if has_few_labels(name):
         command += ["--labelled", folder / "labelled", "--tasks", *FEW_SHOT_TASKS]
         command += ["--few-shot-repeats", FEW_SHOT_REPEATS]

@@ -399,6 +399,9 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     for _ in range(2):  # The second time, the scores come from the records.
         printed = script("recipes/evaluate.sh", *options).stdout
         texts.append((tmp_path / "out" / "evaluation.md").read_text())
+    advice = "give the model another name in --names"
+    printed_error = script("recipes/evaluate.sh", *options, "--bf16-autocast", status=1).stderr
+    assert "--bf16-autocast was not given and is given; " + advice in printed_error
     first, text = texts
     assert rows_of(text, "Minimal pairs: made") == rows_of(first, "Minimal pairs: made")
     assert "Score" not in text

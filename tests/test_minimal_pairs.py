@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import refuses
 from maelm_fairseq import hub
@@ -104,6 +105,22 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))
     refuses("blimp: the model's bits are NaN or infinite", decide_pairs, model, pairs)
+
+
+def test_pairs_of_the_same_tokens_are_ties_in_bfloat16(pretrained):
+    """Their scores differ, as those of a text do that is in a batch of another size."""
+    model = hub.from_pretrained(pretrained[1], data=pretrained[0])
+    good = ["kan", "lo", "kan lo", "mi kan lo"]
+    pairs = Pairs("same", "", [""] * 4, good, ["KAN", "lo", " kan lo", "kan mi lo"], np.zeros(4))
+    score = model.score
+    rounding = 1 + 1e-3 * np.arange(8)
+    model.score = lambda texts: [
+        (bits * factor, size) for (bits, size), factor in zip(score(texts), rounding)
+    ]
+    with torch.autocast("cpu", torch.bfloat16):
+        decisions = decide_pairs(model, pairs)
+    assert decisions[:3].tolist() == [0.5] * 3
+    assert decisions[3] != 0.5
 
 
 def test_terms_have_shares_of_their_own_followed_by_their_paradigms():

@@ -26,7 +26,7 @@ def decide_pairs(model, pairs):
     """
     texts = [*pairs.good, *pairs.bad]
     max_tokens = model.model.max_positions() - 2
-    _, sizes = model.tokenizer.encode_plain_text(texts)
+    tokens, sizes = model.tokenizer.encode_plain_text(texts)
     for location, text, size in zip(2 * pairs.locations, texts, sizes):
         if not 0 < size <= max_tokens:
             fault = f"{text[:80]!r} has {size} tokens, expected 1 to {max_tokens}"
@@ -35,7 +35,12 @@ def decide_pairs(model, pairs):
     if not np.isfinite(bits).all():
         fault = "the model's bits are NaN or infinite: its training diverged"
         raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
-    return decide_by_bits(*bits)
+    good, bad = bits
+    sequences = np.split(tokens, sizes.cumsum()[:-1])
+    for pair, (good_tokens, bad_tokens) in enumerate(zip(sequences, sequences[len(good) :])):
+        if np.array_equal(good_tokens, bad_tokens):
+            bad[pair] = good[pair]  # in bfloat16, rounding differs between batches by far more
+    return decide_by_bits(good, bad)
 
 
 def decide_by_bits(good, bad):

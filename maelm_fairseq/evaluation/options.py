@@ -84,6 +84,11 @@ def add_options(add):
         "of BLiMP, or a folder of such files; without --tasks, nothing else",
     )
     add(
+        "--bf16-autocast",
+        action="store_true",
+        help="score minimal pairs in bfloat16, on GPUs and on CPUs that are fast at it",
+    )
+    add(
         "--labelled",
         metavar="DIR",
         help="folder with TASK/train.tsv, dev.tsv and optionally test.tsv, as for fine-tuning "

@@ -35,6 +35,7 @@ from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
+from ..precision import autocast
 from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import decide_pairs
@@ -127,11 +128,12 @@ def evaluate(args, fetch):
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs in itertools.product(models, args.pairs):
         origin = {"pairs": pairs.digest}
+        if args.bf16_autocast:
+            origin["--bf16-autocast"] = "given"
         if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
-            arrays = {
-                PAIRS_FEATURE: decide_pairs(models[name].model, pairs),
-                GROUPS_KEY: pairs.groups,
-            }
+            with autocast(args, models[name].model.device):
+                decisions = decide_pairs(models[name].model, pairs)
+            arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
             records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(baselines.values()))
 
