@@ -11,7 +11,7 @@
 RUN ?= run
 PAIRS ?=
 PYTHON ?= python
-TUNED = short-1 demo-1
+TUNED = short-1 demo-1 thin-1
 MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 
 .DELETE_ON_ERROR:

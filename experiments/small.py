@@ -12,6 +12,8 @@ records.
         the training texts of all tasks, into RUN/text/tasks.txt
     python small.py measure small-1 --run RUN [--pairs blimp]
         measures it, into records/small
+    python small.py losses small-1 --run RUN
+        records its losses of validation alone
     python small.py baselines --run RUN
         what needs no encoder, into records/small/baselines.npz
 
@@ -152,12 +154,11 @@ def measure_variant(name, folder, pairs):
 
     The decisions are saved before fine-tuning, which takes an hour and makes the predictions.
     """
-    variant, seed = variant_and_seed(name)
+    variant, _ = variant_and_seed(name)
     measurements = []
     arrays = {}
     if variant != UNTRAINED:
-        for measured in losses(folder / name / "train.log"):
-            measurements.append(measured._replace(arm=variant, seed=seed, feature="validation"))
+        measurements += validation_losses(name, folder)
         if pairs or has_few_labels(name):
             dest = run_evaluation(name, folder, pairs)
             measurements += few_shot_scores(name, dest)
@@ -170,6 +171,13 @@ def measure_variant(name, folder, pairs):
         arrays.update(task_predictions(name, folder))
     save_arrays(SMALL_RECORDS / f"{name}.npz", arrays)
     write_record(SMALL_RECORDS / f"{name}.csv", measurements)
+
+
+def validation_losses(name, folder):
+    """Yields what the log of an encoder's pretraining says of validations: `Measurement`s."""
+    variant, seed = variant_and_seed(name)
+    for measured in losses(folder / name / "train.log"):
+        yield measured._replace(arm=variant, seed=seed, feature="validation")
 
 
 def few_shot_scores(name, dest):
@@ -282,8 +290,8 @@ def save_arrays(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    choices = ["list", "options", "data", "task_texts", "measure", BASELINES_RECORD]
-    parser.add_argument("what", choices=choices)
+    choices = "list options data task_texts losses measure".split()
+    parser.add_argument("what", choices=[*choices, BASELINES_RECORD])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
     parser.add_argument(
@@ -303,6 +311,9 @@ def main():
         return print(options_of_recipe(args.name, args.run))
     if args.what == "data":
         return print(data_folder(args.name, args.run))
+    if args.what == "losses":
+        record = SMALL_RECORDS / f"{args.name}.csv"
+        return write_record(record, list(validation_losses(args.name, args.run)))
     return measure_variant(args.name, args.run, args.pairs)
 
 

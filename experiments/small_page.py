@@ -162,26 +162,26 @@ class Page(SmallRecords):
         The interval is of the difference from the first row on the tasks; see `difference`.
         """
         predictions = {}
-        for variant in [BEFORE_LEVERS, *TRAINING_LEVERS]:
-            self.add_predictions(predictions, variant, variant, ENCODER_ALONE)
         rows = {}
-        for variant, of_tasks in predictions.items():
+        for variant in [BEFORE_LEVERS, *TRAINING_LEVERS]:
             losses = self.validation_losses(variant)
+            if losses.empty:
+                continue
             last = losses[losses.updates == losses.updates.max()]
+            row = rows[VARIANT_TITLES[variant]] = {"bits": last.value.mean()}
+            self.add_predictions(predictions, variant, variant, ENCODER_ALONE)
+            if variant not in predictions:
+                continue
             (decided,) = self.seeds(variant, PAIRS_FEATURE)
+            row["minimal pairs"] = 50 * decided.mean()
             scores = []
-            for task, values in of_tasks.items():
+            for task, values in predictions[variant].items():
                 scores.append(mean_score(values, self.baselines[f"{task}/{TARGETS}"]))
-            row = {
-                "bits": last.value.mean(),
-                "minimal pairs": 50 * decided.mean(),
-                "six tasks": np.mean(scores),
-            }
+            row["six tasks"] = np.mean(scores)
             if variant != BEFORE_LEVERS:
-                difference = self.difference(of_tasks, predictions[BEFORE_LEVERS])
+                difference = self.difference(predictions[variant], predictions[BEFORE_LEVERS])
                 row["minus the first row"] = difference["mean"]
                 row.update({name: difference[name] for name in ("from", "to")})
-            rows[VARIANT_TITLES[variant]] = row
         return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
 
     def overlap(self):

@@ -29,13 +29,18 @@ OBJECTIVES = {
     "all_masks": f"{OWN_DECODER} {ALL_MASKS_AT_ONCE}",
     "mlm": f"{ALL_MASKS_AT_ONCE} --decoder-layers 0",
 }
+FURTHER = "further"
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
 # they take the same time.
-FURTHER = "further"
 TRAINING_LEVERS = {
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
     "wide": (
         "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
+        "--max-update 1700 --total-num-update 1700"
+    ),
+    "thin": (
+        "--encoder-layers 12 --decoder-layers 12 --encoder-embed-dim 128 "
+        "--encoder-ffn-embed-dim 512 --encoder-attention-heads 2 "
         "--max-update 1700 --total-num-update 1700"
     ),
     "masks15": f"{SHORT_OPTIONS} --mask-prob 0.15",
@@ -68,6 +73,7 @@ VARIANT_TITLES = {
     "short_random": "3,000 updates, random initial embeddings",
     "deep": "1,800 updates, 4 layers",
     "wide": "1,700 updates, width 384",
+    "thin": "1,700 updates, 12 layers of width 128",
     "masks15": "3,000 updates, 15% of the tokens predicted",
     "rate": "3,000 updates, rate 2e-3 and clipping at 2",
     "half_batch": "6,000 updates, 32 blocks in a batch",

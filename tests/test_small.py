@@ -207,8 +207,11 @@ def test_levers_stand_beside_the_run_that_they_change(page, tmp_path):
         ]
         table = pd.DataFrame(rows, columns=Measurement._fields)
         table.to_csv(tmp_path / f"{variant}-1.csv", index=False)
+    only_losses = pd.DataFrame(rows, columns=Measurement._fields).assign(arm="rate", value=6.5)
+    only_losses.to_csv(tmp_path / "rate-1.csv", index=False)
     page = small_page.Page(tmp_path)
     table = page.levers()
+    assert cells(table, VARIANT_TITLES["rate"]) == ["6.50", "", "", "", "", ""]
     assert cells(table, VARIANT_TITLES["short"]) == ["5.50", "37.50", "60.00", "", "", ""]
     assert cells(table, VARIANT_TITLES["deep"])[:4] == ["5.00", "37.50", "70.00", "10.00"]
     assert VARIANT_TITLES["deep"] not in page.tasks() + page.pairs() + page.losses()
