@@ -13,6 +13,7 @@ SHORT_OPTIONS = "--max-update 3000 --total-num-update 3000"
 UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
+    "long": "--max-update 18000 --total-num-update 18000",
     "short": SHORT_OPTIONS,
     "short_random": f"{SHORT_OPTIONS} {RANDOM_OPTIONS}",
     "demo": DEMO_OPTIONS,
@@ -66,6 +67,7 @@ DATA_OF_VARIANT = {
 OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
 VARIANT_TITLES = {
     "small": "the small recipe",
+    "long": "18,000 updates instead of 9,000",
     "mae_lm": "MAE-LM: a decoder of its own, masks alone",
     "all_masks": "the same, all masks shown to the encoder",
     "mlm": "MLM",
