@@ -16,7 +16,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
-from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, means_by_name, percent_right
+from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, percent_right
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL_TASKS
@@ -31,7 +31,7 @@ from small import (
     TARGETS,
     WORD_VECTORS,
 )
-from small_records import BOOTSTRAP_DRAWS, VARIANTS_SHOWN, WITH_BAG, SmallRecords, mean_score
+from small_records import VARIANTS_SHOWN, WITH_BAG, SmallRecords, mean_score
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
@@ -119,8 +119,7 @@ class Page(SmallRecords):
     def objectives_on_pairs(self):
         """Differences between objectives of pretraining in how they decide minimal pairs.
 
-        Compared are the shares of right decisions, of the seeds that both have. The 95% interval
-        is a bootstrap over paradigms and seeds.
+        Compared are the shares of right decisions, of the seeds that both have.
         """
         groups = self.baselines[f"{PAIRS_FEATURE}/{GROUPS_KEY}"]
         decisions = self.decisions()
@@ -129,16 +128,9 @@ class Page(SmallRecords):
             both = [decisions[VARIANT_TITLES[variant]] for variant in (first, second)]
             common_seeds = min(map(len, both))
             gaps = both[0][:common_seeds] - both[1][:common_seeds]
-            points = np.array([[*means_by_name(gap, groups).values()] for gap in gaps])
-            count, paradigm_count = points.shape
-            rng = np.random.default_rng(1)
-            drawn = []
-            for _ in range(BOOTSTRAP_DRAWS):
-                seeds = rng.integers(count, size=count)
-                paradigms = rng.integers(paradigm_count, size=paradigm_count)
-                drawn.append(points[np.ix_(seeds, paradigms)].mean())
-            low, high = np.percentile(drawn, [2.5, 97.5])
-            seed_means = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points.mean(axis=1))}
+            low, high = bootstrap_interval(gaps, groups)
+            points = 100 * gaps.mean(axis=1)
+            seed_means = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points)}
             return {**seed_means, "mean": points.mean(), "from": low, "to": high}
 
         return self.compared(difference)

@@ -395,6 +395,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     (tmp_path / "made.tsv").write_text("\n".join(["group\tbad\tgood", *rows, ""]))
     options = [*arguments[: arguments.index("--labelled")], "--pairs", tmp_path / "made.tsv"]
     options[options.index("--dest") + 1] = tmp_path / "out"
+    options += ["--compare", "mae_lm", "mlm"]
     texts = []
     for _ in range(2):  # The second time, the scores come from the records.
         printed = script("recipes/evaluate.sh", *options).stdout
@@ -408,9 +409,11 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     assert "with 95% intervals over pairs, within groups; by chance, 50% are right." in text
     table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
     shown = rows_of(text.replace("\\|", ""), "Minimal pairs: made")
+    decisions = {}
     for column, name in enumerate(MODELS):
         model = hub.from_pretrained(folder / f"{name}.pt", pretrained[0])
         correct = np.array([correctness(model, *pair) for pair in zip(good, bad)])
+        decisions[name] = correct
         share, low, high, count = map(float, shown[name])
         assert share == pytest.approx(100 * correct.mean(), abs=0.01)
         assert low < share < high
@@ -423,6 +426,14 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
             assert float(shown[group.strip("|")][column]) == pytest.approx(expected, abs=0.01)
             assert table[name, f"pairs: {group}"] == pytest.approx(expected, abs=0.01)
             assert shown[group.strip("|")][-1] == str(groups.count(group))
+    gaps = [decisions[f"mae_lm-{seed}"] - decisions[f"mlm-{seed}"] for seed in [1, 2]]
+    row = rows_of(text, "mae_lm minus mlm")["made"]
+    difference, low, high, *counts = map(float, row)
+    assert difference == pytest.approx(100 * np.mean(gaps), abs=0.01)
+    assert low <= difference <= high
+    assert counts == [2, 30]
+    interval = f"({low:+.2f} to {high:+.2f}, over pairs, within groups, and 2 seeds)"
+    assert f"\nmae_lm minus mlm, made: {difference:+.2f} points {interval}\n" in printed
 
 
 def write_paradigm(folder, term, paradigm, pairs):

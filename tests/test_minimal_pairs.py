@@ -148,6 +148,15 @@ def test_intervals_are_over_paradigms():
     assert bootstrap_interval(decisions, plain) == pytest.approx((60, 60))
 
 
+@pytest.mark.parametrize("form", ["group {}", "term/{}"])
+def test_intervals_are_over_seeds_too(form):
+    """One of two seeds is always right: a quarter of the draws have only that one, or the other."""
+    decisions = np.stack([np.ones(20), np.zeros(20)])
+    groups = np.array([form.format(number % 4) for number in range(20)])
+    assert bootstrap_interval(decisions, groups) == (0, 100)
+    assert bootstrap_interval(decisions[:1], groups) == (100, 100)
+
+
 def test_paradigms_count_by_their_pairs_in_intervals():
     """Of two paradigms, the large one is wrong; one draw in four has the small one alone."""
     decisions = np.array([1.0] * 10 + [0.0] * 90)

@@ -2,7 +2,7 @@
 
 A model should find the first more probable.
 
-Letters in shapes: N pairs.
+Letters in shapes: N pairs, S seeds.
 """
 
 from collections import Counter
@@ -91,18 +91,30 @@ def bootstrap_interval(decisions, groups):
 
     The pairs of a paradigm have one template, and say something about other sentences only as a
     whole: paradigms are drawn with all their pairs. Otherwise, pairs are drawn within groups.
+    Where there are several seeds, they are drawn, too.
+
+    Args:
+        decisions: of one model, (N,), or of S seeds, (S, N); or differences of decisions
+        groups: of the pairs, (N,)
     """
+    decisions = np.atleast_2d(decisions)
+    num_seeds, num_pairs = decisions.shape
+    seed_draws = np.random.default_rng(2).integers(num_seeds, size=(BOOTSTRAP_DRAWS, num_seeds))
     rng = np.random.default_rng(1)
     names, group_numbers = np.unique(groups, return_inverse=True)
+    drawn = np.zeros(BOOTSTRAP_DRAWS)
     if is_over_paradigms(groups):
-        right = np.bincount(group_numbers, decisions)
+        right = np.stack([np.bincount(group_numbers, of_seed) for of_seed in decisions])
         sizes = np.bincount(group_numbers)
         draws = rng.integers(len(names), size=(BOOTSTRAP_DRAWS, len(names)))
-        drawn = right[draws].sum(1) / sizes[draws].sum(1)
+        for draw, paradigms in enumerate(draws):
+            right_of_seeds = right[seed_draws[draw]].mean(axis=0)
+            drawn[draw] = right_of_seeds[paradigms].sum() / sizes[paradigms].sum()
     else:
-        drawn = np.zeros(BOOTSTRAP_DRAWS)
         for number in range(len(names)):
-            values = decisions[group_numbers == number]
-            draws = (rng.integers(len(values), size=len(values)) for _ in range(BOOTSTRAP_DRAWS))
-            drawn += [values[rows].sum() / len(decisions) for rows in draws]
+            of_group = decisions[:, group_numbers == number]
+            size = of_group.shape[1]
+            draws = rng.integers(size, size=(BOOTSTRAP_DRAWS, size))
+            for draw, rows in enumerate(draws):
+                drawn[draw] += of_group[seed_draws[draw]].mean(axis=0)[rows].sum() / num_pairs
     return tuple(100 * np.quantile(drawn, [0.025, 0.975]))

@@ -40,8 +40,6 @@ def parse(arguments, command, description):
         raise UsageError(
             f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}"
         )
-    if args.compare and not args.tasks:
-        raise UsageError("--compare compares scores of tasks: name some with --tasks")
     for arms in args.compare:
         check_arms(arms, args.names)
     return args

@@ -21,6 +21,9 @@ from .probes import score_predictions
 FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "layers side by side"}
 
 
+OVER_PAIRS = "over pairs, within groups"
+
+
 def frame_to_markdown(frame):
     """A table in Markdown of a DataFrame, or of what makes one; its index is the first column."""
     frame = pd.DataFrame(frame)
@@ -34,6 +37,12 @@ def models_of_arm(names, arm):
     """Those of `names` that are ARM-SEED: {seed: name}."""
     matches = [re.fullmatch(re.escape(arm) + r"-([0-9]+)", name) for name in names]
     return {match[1]: match[0] for match in matches if match}
+
+
+def seeds_in_common(names, arms):
+    """The seeds that two arms have in common: {seed: (model of the first, model of the second)}."""
+    first, second = (models_of_arm(names, arm) for arm in arms)
+    return {seed: (first[seed], second[seed]) for seed in first if seed in second}
 
 
 class Report:
@@ -107,11 +116,9 @@ class Report:
         over examples, for these models only.
         """
         frame = self.scores(feature, layer)
-        first = models_of_arm(frame.index, arms[0])
-        second = models_of_arm(frame.index, arms[1])
-        seeds = [seed for seed in first if seed in second]
-        first = [first[seed] for seed in seeds]
-        second = [second[seed] for seed in seeds]
+        seeds = seeds_in_common(frame.index, arms)
+        first = [models[0] for models in seeds.values()]
+        second = [models[1] for models in seeds.values()]
         averaged = [task for task in self.averaged if task in frame]
         rows = []
         for task in ["mean", *frame.columns[:-1]]:
@@ -126,6 +133,25 @@ class Report:
                 continue
             rows.append([task, *interval, len(seeds), len(tasks)])
         columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "tasks"]
+        return pd.DataFrame(rows, columns=columns).set_index("")
+
+    def pair_differences(self, arms):
+        """The first of two arms minus the second, in how they decide sets of minimal pairs.
+
+        In points of the share of right decisions, paired by seed, with the 95% interval of
+        `bootstrap_interval`: over paradigms or pairs, and over seeds, if there are several.
+        """
+        seeds = seeds_in_common(self.records, arms)
+        rows = []
+        for name in self.pairs:
+            decisions = self.decisions(name)
+            gaps = []
+            for first, second in seeds.values():
+                gaps.append(decisions[first][0] - decisions[second][0])
+            _, groups = decisions[first]
+            interval = bootstrap_interval(np.stack(gaps), groups)
+            rows.append([name, 100 * np.mean(gaps), *interval, len(seeds), len(groups)])
+        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "pairs"]
         return pd.DataFrame(rows, columns=columns).set_index("")
 
     def has_predictions(self, model, task, feature):
@@ -157,13 +183,18 @@ class Report:
             decisions[model] = [record.arrays[key] for key in keys]
         return decisions
 
-    def pairs_text(self, name):
-        """The section on minimal pairs."""
+    def source_of_interval(self, name):
+        """What the intervals of a set of minimal pairs are over, in words."""
         _, groups = next(iter(self.decisions(name).values()))
         if is_over_paradigms(groups):
-            over = f"over {len(np.unique(groups))} paradigms, the groups TERM/UID"
-        else:
-            over = "over pairs, within groups"
+            return f"over {len(np.unique(groups))} paradigms"
+        return OVER_PAIRS
+
+    def pairs_text(self, name):
+        """The section on minimal pairs."""
+        over = self.source_of_interval(name)
+        if over != OVER_PAIRS:
+            over += ", the groups TERM/UID"
         text = f"## Minimal pairs: {name}\n"
         text += f"Right in percent, with 95% intervals {over}; by chance, 50% are right.\n\n"
         text += frame_to_markdown(self.decided(name))
@@ -207,6 +238,19 @@ class Report:
 
     def comparison_text(self, arms, titles):
         """The section on the difference of two arms; `titles` as for `sections`."""
+        text = f"## {arms[0]} minus {arms[1]}\n"
+        if self.tasks:
+            text += self.comparison_on_tasks(arms, titles)
+        if self.pairs:
+            rows = frame_to_markdown(self.pair_differences(arms))
+            text += (
+                "Minimal pairs, in points; 95% intervals as above, and over seeds, if there are "
+            )
+            text += f"several.\n\n{rows}\n"
+        return text
+
+    def comparison_on_tasks(self, arms, titles):
+        """The scores of the first of two arms minus those of the second, as text."""
         frame = self.differences(arms)
         others = {"mean, last layer": self.differences(arms, layer=LAST_LAYER)}
         for feature, title in titles.items():
@@ -214,7 +258,7 @@ class Report:
         means = [other.iloc[:1].set_axis([title]) for title, other in others.items() if len(other)]
         rows = frame_to_markdown(pd.concat([frame, *means]))
         over = "over seeds, or where there is one, over examples, for these two models only"
-        return f"## {arms[0]} minus {arms[1]}\n95% intervals {over}.\n\n{rows}"
+        return f"95% intervals {over}.\n\n{rows}\n"
 
 
 def paired_interval(first_scores, second_scores):

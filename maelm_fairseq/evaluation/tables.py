@@ -60,10 +60,7 @@ def write_tables(args, tasks, records, baselines):
             )
             print(f"{model}, {name}: {share} decided rightly; by chance 50%")
     for arms in args.compare:
-        estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
-        interval = f"{low:+.2f} to {high:+.2f}"
-        over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
-        print(f"{arms[0]} minus {arms[1]}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
+        print_comparison(report, arms)
     on_embeddings = [
         task.name for task in tasks if any(embeddings_chosen_by_model(records, task.name))
     ]
@@ -73,6 +70,22 @@ def write_tables(args, tasks, records, baselines):
             "the last layer and of <s> compare what the layers have learned"
         )
     print(f"tables: {path}")
+
+
+def print_comparison(report, arms):
+    """Prints the mean difference between two arms on tasks, and that on each set of pairs."""
+    title = f"{arms[0]} minus {arms[1]}"
+    if report.tasks:
+        estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
+        interval = f"{low:+.2f} to {high:+.2f}"
+        over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
+        print(f"{title}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
+    for name, row in report.pair_differences(arms).iterrows():
+        over = report.source_of_interval(name)
+        if row.seeds > 1:
+            over += f", and {row.seeds:g} seeds"
+        interval = f"{row['from']:+.2f} to {row.to:+.2f}"
+        print(f"{title}, {name}: {row.iloc[0]:+.2f} points ({interval}, {over})")
 
 
 def embeddings_chosen_by_model(records, task):
