@@ -359,6 +359,8 @@ def check_scores_far_from_zero(data, start, folder):
     state = checkpoint(run)["task_state"]
     assert state["encoder_mask_fraction"] == 0  # for the model card
     assert state["tokens_per_sample"] == 32
+    assert state["mask_prob"] == 0.15
+    assert state["pretraining_updates"] == 2  # though it started from a fine-tuned one
     mean, std = state["standardised"]
     assert -900e12 < mean < -700e12
     value = hub.from_pretrained(run, data=data).predict("kan lo", "mi")

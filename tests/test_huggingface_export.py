@@ -99,12 +99,15 @@ def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, 
         state["cfg"]["optimization"] = {"lr": [0.001]}
         if length:
             state["task_state"]["tokens_per_sample"] = length
+        state["task_state"].update(pretraining_updates=9000, mask_prob=0.3)
 
     heads = {"topic": classifier()}
     checkpoint = write_checkpoint(tmp_path, prepared, change, heads, **FINE_TUNED, **NO_BIAS)
     program.export(checkpoint, prepared, tmp_path / "exported")
     card = (tmp_path / "exported" / "README.md").read_text()
     assert "\n- Options of pretraining: `decoder_layers` " in card
+    assert "\n- Pretraining: 9,000 updates\n" in card
+    assert "`mask_prob` 0.3" in card
     assert "\n- Options of fine-tuning: `lr` 0.001\n" in card
     sentence = f"- It reads up to {P} tokens of a text."
     if length == 64:

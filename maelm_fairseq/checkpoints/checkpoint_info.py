@@ -19,17 +19,21 @@ class RunOptions:
     """Options of the run that wrote a checkpoint; None where there is no such option."""
 
     share_decoder_layers: Optional[bool] = None
-    mask_prob: Optional[float] = None
     finetune_from_model: Optional[str] = None
     best_checkpoint_metric: str = "loss"
 
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """Options of pretraining that fine-tuned checkpoints keep, too."""
+    """Options of pretraining, and its number of updates, which fine-tuned checkpoints keep, too."""
 
+    mask_prob: Optional[float] = None
+    leave_unmasked_prob: Optional[float] = None
+    random_token_prob: Optional[float] = None
     encoder_mask_fraction: Optional[float] = None
+    encoder_mask_fade_updates: Optional[int] = None
     tokens_per_sample: Optional[int] = None
+    pretraining_updates: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,10 @@ def info_of_checkpoint(checkpoint, path):
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
     pretraining.update(given_options(PretrainingOptions, saved_options))
+    is_pretrained = has_lm_head(checkpoint["model"])
+    updates = num_updates_of(checkpoint) or None
+    if is_pretrained:
+        pretraining["pretraining_updates"] = updates
     extra_state = as_type(dict, checkpoint.get("extra_state") or {}, f"{location}: extra_state")
     imported_from = None
     if "imported_from" in checkpoint:
@@ -107,8 +115,8 @@ def info_of_checkpoint(checkpoint, path):
         unigram_bits=task.unigram_bits,
         options=options,
         saved_options=saved_options,
-        has_lm_head=has_lm_head(checkpoint["model"]),
-        updates=num_updates_of(checkpoint) or None,
+        has_lm_head=is_pretrained,
+        updates=updates,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_file_sha256=task.train_file,

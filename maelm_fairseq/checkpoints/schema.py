@@ -90,8 +90,13 @@ class TaskState:
 
     dictionary_fingerprint: int
     unigram_bits: Optional[float] = None
+    mask_prob: Optional[float] = None
+    leave_unmasked_prob: Optional[float] = None
+    random_token_prob: Optional[float] = None
     encoder_mask_fraction: Optional[float] = None
+    encoder_mask_fade_updates: Optional[Count] = None
     tokens_per_sample: Optional[Count] = None
+    pretraining_updates: Optional[Count] = None
     labels: Optional[List[str]] = None
     standardised: Optional[Tuple[Finite, Positive]] = None
     form: Optional[Tuple[str, List[str], str, List[MetricName]]] = None

@@ -112,6 +112,8 @@ def training_lines(info, data):
         if record.shards > 1:
             counts += f" in {record.shards} shards"
         lines.append(f"{'Pretraining data' if info.is_fine_tuned else 'Data'}: {counts}")
+    if info.is_fine_tuned and info.pretraining.pretraining_updates is not None:
+        lines.append(f"Pretraining: {info.pretraining.pretraining_updates:,} updates")
     if info.updates is not None:
         stage = "Fine-tuning" if info.is_fine_tuned else "Pretraining"
         line = f"{stage}: {info.updates:,} updates"
@@ -167,8 +169,8 @@ def validation_condition(info):
     if info.is_fine_tuned:
         return " bits" if info.labels else ""
     text = " bits per predicted token"
-    if info.options.mask_prob is not None:
-        text += f", {100 * info.options.mask_prob:g}% of the tokens predicted"
+    if info.pretraining.mask_prob is not None:
+        text += f", {100 * info.pretraining.mask_prob:g}% of the tokens predicted"
     if info.unigram_bits is not None:
         text += f"; by token frequencies alone: {info.unigram_bits:.4g}"
     return text
