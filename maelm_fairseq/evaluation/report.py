@@ -145,10 +145,10 @@ class Report:
         rows = []
         for name in self.pairs:
             decisions = self.decisions(name)
+            _, groups = next(iter(decisions.values()))
             gaps = []
             for first, second in seeds.values():
                 gaps.append(decisions[first][0] - decisions[second][0])
-            _, groups = decisions[first]
             interval = bootstrap_interval(np.stack(gaps), groups)
             rows.append([name, 100 * np.mean(gaps), *interval, len(seeds), len(groups)])
         columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "pairs"]
