@@ -16,7 +16,11 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.ensemble import ENSEMBLE
-from maelm_fairseq.evaluation.minimal_pairs import bootstrap_interval, percent_right
+from maelm_fairseq.evaluation.minimal_pairs import (
+    bootstrap_interval,
+    difference_interval,
+    percent_right,
+)
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL_TASKS
@@ -128,7 +132,7 @@ class Page(SmallRecords):
             both = [decisions[VARIANT_TITLES[variant]] for variant in (first, second)]
             common_seeds = min(map(len, both))
             gaps = both[0][:common_seeds] - both[1][:common_seeds]
-            low, high = bootstrap_interval(gaps, groups)
+            low, high = difference_interval(gaps, groups)
             points = 100 * gaps.mean(axis=1)
             seed_means = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points)}
             return {**seed_means, "mean": points.mean(), "from": low, "to": high}

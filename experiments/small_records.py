@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
+from maelm_fairseq.evaluation.intervals import interval_over_seeds_and_items
 from maelm_fairseq.evaluation.model_record import PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_predictions
 from measure import NATURAL_TASKS
@@ -33,11 +34,14 @@ WITH_BAG = ", together with a bag of words"
 VARIANTS_SHOWN = [variant for variant in VARIANT_TITLES if variant not in TRAINING_LEVERS]
 
 
+def scores_of_seeds(predictions, targets):
+    """The scores of predictions (S, n), in percent: (S,)."""
+    return np.array([score_predictions(of_seed, targets) for of_seed in predictions])
+
+
 def mean_score(predictions, targets):
     """The mean over seeds of the scores of predictions (S, n), in percent."""
-    return np.mean(
-        [score_predictions(seed_predictions, targets) for seed_predictions in predictions]
-    )
+    return scores_of_seeds(predictions, targets).mean()
 
 
 class SmallRecords:
@@ -116,8 +120,8 @@ class SmallRecords:
     def difference(self, first, second):
         """One predictor's scores minus another's, on dev and test pooled.
 
-        The 95% interval is a bootstrap over examples, the same for both predictors, and over seeds
-        of pretraining, the same for all tasks and both predictors.
+        The 95% interval is over examples, the same for both predictors, by a bootstrap; and, where
+        there are several, over seeds of pretraining: see `interval_over_seeds_and_items`.
 
         Args:
             first, second: {task: predictions (S, n)}; second also (1, n), if it has no seeds
@@ -127,20 +131,22 @@ class SmallRecords:
         if not {*NATURAL_TASKS} <= {*first} & {*second}:
             return {}
         rng = np.random.default_rng(1)
-        count = len(first[NATURAL_TASKS[0]])
-        seeds = rng.integers(count, size=(BOOTSTRAP_DRAWS, count))
-        points = {}
+        leads = {}  # of each seed
         drawn = np.zeros((BOOTSTRAP_DRAWS, len(NATURAL_TASKS)))
         for column, task in enumerate(NATURAL_TASKS):
             targets = self.baselines[f"{task}/{TARGETS}"]
-            points[task] = mean_score(first[task], targets) - mean_score(second[task], targets)
+            leads[task] = scores_of_seeds(first[task], targets) - scores_of_seeds(
+                second[task], targets
+            )
             for draw in range(BOOTSTRAP_DRAWS):
-                examples = rng.integers(len(targets), size=len(targets))
-                seeds_of_second = seeds[draw] if len(second[task]) > 1 else [0]
-                first_predictions = first[task][seeds[draw]][:, examples]
-                second_predictions = second[task][seeds_of_second][:, examples]
-                first_score = mean_score(first_predictions, targets[examples])
-                second_score = mean_score(second_predictions, targets[examples])
-                drawn[draw, column] = first_score - second_score
-        low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-        return {**points, "mean": np.mean(list(points.values())), "from": low, "to": high}
+                rows = rng.integers(len(targets), size=len(targets))
+                first_score = mean_score(first[task][:, rows], targets[rows])
+                drawn[draw, column] = first_score - mean_score(second[task][:, rows], targets[rows])
+        means = np.mean(list(leads.values()), axis=0)
+        means_drawn = drawn.mean(axis=1)
+        if len(means) == 1:
+            low, high = np.percentile(means_drawn, [2.5, 97.5])
+        else:
+            low, high = interval_over_seeds_and_items(means, means_drawn.std())
+        points = {task: leads_of_seeds.mean() for task, leads_of_seeds in leads.items()}
+        return {**points, "mean": means.mean(), "from": low, "to": high}

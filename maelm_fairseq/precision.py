@@ -43,9 +43,14 @@ def autocast(cfg, device):
 
     Criterions call it, rather than a task's train_step, where fairseq sets autocast itself.
     """
-    if cfg.bf16_autocast and is_fast_in_bfloat16(device.type):
+    if computes_in_bfloat16(cfg, device):
         return torch.autocast(device.type, torch.bfloat16)
     return nullcontext()
+
+
+def computes_in_bfloat16(cfg, device):
+    """Whether `autocast` uses bfloat16: it is asked for, and it pays on the device."""
+    return cfg.bf16_autocast and is_fast_in_bfloat16(device.type)
 
 
 @functools.lru_cache(maxsize=None)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import measure
 import small
@@ -131,8 +132,9 @@ def test_differences_are_paired_by_examples(page):
     title = VARIANT_TITLES["small"]
     *_, mean, low, high = map(float, cells(page.differences(), title))
     assert mean == -30
-    assert low < -30
-    assert -30 < high < 0
+    over_seeds = stats.t.ppf(0.975, 1) * 10  # one seed is 20 points behind, the other 40
+    assert over_seeds < high - mean < over_seeds + 2
+    assert mean - low == pytest.approx(high - mean, abs=0.01)
     together = cells(page.differences(), f"{title}, together with a bag of words")
     assert set(together) == {"0.00"}
 
@@ -162,7 +164,9 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
     *by_seed, mean, low, high = map(float, cells(page.objectives_on_pairs(), row))
     assert by_seed == [-25] * 3
     assert mean == -25
-    assert (low, high) == (-100, 0)
+    # Seeds agree; of the paradigms, only that of one of the four pairs differs.
+    assert -80 < low < -70
+    assert 20 < high < 30
     seeds, *by_task, mean, low, high = map(float, cells(page.objectives_on_tasks(), row))
     assert seeds == 3
     assert by_task == [-20] * 6

@@ -10,32 +10,41 @@ from collections import Counter
 import numpy as np
 
 from ..base.errors import UsageError
+from .intervals import interval_over_seeds_and_items
 
 BOOTSTRAP_DRAWS = 1000
+
+
+def check_pairs_fit(model, pairs):
+    """Refuses pairs of which a sentence has no tokens, or more than a model has positions.
+
+    Args:
+        model: `hub.MaeLm`
+        pairs: `pair_files.Pairs`
+    """
+    texts = [*pairs.good, *pairs.bad]
+    max_tokens = model.model.max_positions() - 2
+    _, sizes = model.tokenizer.encode_plain_text(texts)
+    for location, text, size in zip(2 * pairs.locations, texts, sizes):
+        if not 0 < size <= max_tokens:
+            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {max_tokens}"
+            raise UsageError(f"{location}: {fault}; change it or leave the pair out")
 
 
 def decide_pairs(model, pairs):
     """How each pair is decided by the bits of its sentences: `decide_by_bits`, float64 (N,).
 
-    Args:
-        model: `hub.MaeLm`
-        pairs: `pair_files.Pairs`
+    Args: as for `check_pairs_fit`
     Raises:
-        UsageError: a sentence has no tokens, or more tokens than the model has positions; or the
-            model cannot score
+        UsageError: the model cannot score
     """
     texts = [*pairs.good, *pairs.bad]
-    max_tokens = model.model.max_positions() - 2
-    tokens, sizes = model.tokenizer.encode_plain_text(texts)
-    for location, text, size in zip(2 * pairs.locations, texts, sizes):
-        if not 0 < size <= max_tokens:
-            fault = f"{text[:80]!r} has {size} tokens, expected 1 to {max_tokens}"
-            raise UsageError(f"{location}: {fault}; change it or leave the pair out")
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():
         fault = "the model's bits are NaN or infinite: its training diverged"
         raise UsageError(f"{pairs.name}: {fault}; use another checkpoint")
     good, bad = bits
+    tokens, sizes = model.tokenizer.encode_plain_text(texts)
     sequences = np.split(tokens, sizes.cumsum()[:-1])
     for pair, (good_tokens, bad_tokens) in enumerate(zip(sequences, sequences[len(good) :])):
         if np.array_equal(good_tokens, bad_tokens):
@@ -87,34 +96,47 @@ def is_over_paradigms(groups):
 
 
 def bootstrap_interval(decisions, groups):
-    """The 95% interval of the share of right decisions, in percent, by a bootstrap.
+    """The 95% interval of the share of right decisions (N,), in percent: `bootstrap_shares`."""
+    return tuple(np.quantile(bootstrap_shares(decisions, groups), [0.025, 0.975]))
+
+
+def bootstrap_shares(decisions, groups):
+    """The shares of right decisions in draws of a bootstrap, in percent: (BOOTSTRAP_DRAWS,).
 
     The pairs of a paradigm have one template, and say something about other sentences only as a
     whole: paradigms are drawn with all their pairs. Otherwise, pairs are drawn within groups.
-    Where there are several seeds, they are drawn, too.
 
     Args:
-        decisions: of one model, (N,), or of S seeds, (S, N); or differences of decisions
+        decisions: (N,), or differences of decisions
         groups: of the pairs, (N,)
     """
-    decisions = np.atleast_2d(decisions)
-    num_seeds, num_pairs = decisions.shape
-    seed_draws = np.random.default_rng(2).integers(num_seeds, size=(BOOTSTRAP_DRAWS, num_seeds))
     rng = np.random.default_rng(1)
     names, group_numbers = np.unique(groups, return_inverse=True)
-    drawn = np.zeros(BOOTSTRAP_DRAWS)
     if is_over_paradigms(groups):
-        right = np.stack([np.bincount(group_numbers, of_seed) for of_seed in decisions])
+        right = np.bincount(group_numbers, decisions)
         sizes = np.bincount(group_numbers)
         draws = rng.integers(len(names), size=(BOOTSTRAP_DRAWS, len(names)))
-        for draw, paradigms in enumerate(draws):
-            right_of_seeds = right[seed_draws[draw]].mean(axis=0)
-            drawn[draw] = right_of_seeds[paradigms].sum() / sizes[paradigms].sum()
-    else:
-        for number in range(len(names)):
-            of_group = decisions[:, group_numbers == number]
-            size = of_group.shape[1]
-            draws = rng.integers(size, size=(BOOTSTRAP_DRAWS, size))
-            for draw, rows in enumerate(draws):
-                drawn[draw] += of_group[seed_draws[draw]].mean(axis=0)[rows].sum() / num_pairs
-    return tuple(100 * np.quantile(drawn, [0.025, 0.975]))
+        return 100 * right[draws].sum(1) / sizes[draws].sum(1)
+    drawn = np.zeros(BOOTSTRAP_DRAWS)
+    for number in range(len(names)):
+        values = decisions[group_numbers == number]
+        draws = (rng.integers(len(values), size=len(values)) for _ in range(BOOTSTRAP_DRAWS))
+        drawn += [values[rows].sum() / len(decisions) for rows in draws]
+    return 100 * drawn
+
+
+def difference_interval(gaps, groups):
+    """The 95% interval of the mean difference between two arms, in points.
+
+    Of one seed, it is `bootstrap_interval`, for these two models only. Of several, it is over
+    seeds, too: see `interval_over_seeds_and_items`.
+
+    Args:
+        gaps: differences of decisions, (S, N)
+        groups: of the pairs, (N,)
+    """
+    mean_gap = gaps.mean(axis=0)
+    if len(gaps) == 1:
+        return bootstrap_interval(mean_gap, groups)
+    error = bootstrap_shares(mean_gap, groups).std()
+    return interval_over_seeds_and_items(100 * gaps.mean(axis=1), error)

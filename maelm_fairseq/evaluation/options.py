@@ -9,6 +9,7 @@ from ..base.errors import MissingFileError, UsageError
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from .few_shot import REPEATS
+from .model_record import PAIRS_FEATURE
 from .pair_files import read_pairs
 from .probe_baselines import BASELINES
 from .probe_tasks import PRIMARY_TASKS, SECONDARY_TASKS
@@ -40,8 +41,11 @@ def parse(arguments, command, description):
         raise UsageError(
             f"--regression {' '.join(unknown)}: expected some of --tasks, {' '.join(args.tasks)}"
         )
+    args.compare = list(dict.fromkeys(map(tuple, args.compare)))
     for arms in args.compare:
         check_arms(arms, args.names)
+    if args.bf16_autocast and not args.pairs:
+        raise UsageError("--bf16-autocast is for --pairs: give some, or leave it out")
     return args
 
 
@@ -134,8 +138,11 @@ def names_of_models(args):
     for name in names:
         plain_name("--names", name)
     for name in names:
-        if name in BASELINES:
-            raise UsageError(f"--names {name}: the name is reserved for a baseline; choose another")
+        if name in [*BASELINES, PAIRS_FEATURE]:
+            raise UsageError(
+                f"--names {name}: the name is reserved, for a baseline or a column of a table; "
+                "choose another"
+            )
     return names
 
 
@@ -156,8 +163,8 @@ def check_arms(arms, names):
     if not first.keys() & second.keys():
         expected = " and ".join(f"{arm}-SEED" for arm in arms)
         raise UsageError(
-            f"--compare {' '.join(arms)}: expected --names {expected} with one seed, found "
-            f"{', '.join(names)}"
+            f"--compare {' '.join(arms)}: expected --names {expected} with one seed, such as "
+            f"{arms[0]}-1 and {arms[1]}-1, found {', '.join(names)}"
         )
 
 

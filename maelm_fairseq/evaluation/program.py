@@ -35,10 +35,10 @@ from ..base.typed_values import short_repr
 from ..checkpoints.building import find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
-from ..precision import autocast
+from ..precision import autocast, computes_in_bfloat16
 from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
-from .minimal_pairs import decide_pairs
+from .minimal_pairs import check_pairs_fit, decide_pairs
 from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, record_files
 from .options import parse
 from .probe_baselines import BASELINES, record_baselines
@@ -114,6 +114,12 @@ def evaluate(args, fetch):
     tasks = load_tasks(args, fetch)
     check_not_trained_on(models, args)
     records = {name: ModelRecord(record_path(args, name), models[name].digest) for name in models}
+    pairs_to_decide = []
+    for name, pairs in itertools.product(models, args.pairs):
+        origin = origin_of_decisions(pairs, args, models[name].model.device)
+        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
+            check_pairs_fit(models[name].model, pairs)
+            pairs_to_decide.append((name, pairs))
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
@@ -126,16 +132,23 @@ def evaluate(args, fetch):
         record_baselines(baselines, task, args.few_shot_repeats)
         for record in baselines.values():
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
-    for name, pairs in itertools.product(models, args.pairs):
-        origin = {"pairs": pairs.digest}
-        if args.bf16_autocast:
-            origin["--bf16-autocast"] = "given"
-        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
-            with autocast(args, models[name].model.device):
-                decisions = decide_pairs(models[name].model, pairs)
-            arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
-            records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
+    for name, pairs in pairs_to_decide:
+        print(f"{pairs.name}: {name} decides {len(pairs.good):,} pairs", flush=True)
+        model = models[name].model
+        with autocast(args, model.device):
+            decisions = decide_pairs(model, pairs)
+        origin = origin_of_decisions(pairs, args, model.device)
+        arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
+        records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(baselines.values()))
+
+
+def origin_of_decisions(pairs, args, device):
+    """What decisions of minimal pairs are made from, apart from the model: a dict."""
+    origin = {"pairs": pairs.digest}
+    if computes_in_bfloat16(args, device):
+        origin["precision"] = "bfloat16"
+    return origin
 
 
 def check_not_trained_on(models, args):

@@ -11,6 +11,7 @@ from ..base.markdown import markdown_table
 from .minimal_pairs import (
     BOOTSTRAP_DRAWS,
     bootstrap_interval,
+    difference_interval,
     is_over_paradigms,
     pairs_by_group,
     percent_right,
@@ -138,8 +139,8 @@ class Report:
     def pair_differences(self, arms):
         """The first of two arms minus the second, in how they decide sets of minimal pairs.
 
-        In points of the share of right decisions, paired by seed, with the 95% interval of
-        `bootstrap_interval`: over paradigms or pairs, and over seeds, if there are several.
+        In points of the share of right decisions, paired by seed, with `difference_interval`; and
+        how many pairs at least one seed decides differently.
         """
         seeds = seeds_in_common(self.records, arms)
         rows = []
@@ -149,9 +150,11 @@ class Report:
             gaps = []
             for first, second in seeds.values():
                 gaps.append(decisions[first][0] - decisions[second][0])
-            interval = bootstrap_interval(np.stack(gaps), groups)
-            rows.append([name, 100 * np.mean(gaps), *interval, len(seeds), len(groups)])
-        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "pairs"]
+            interval = difference_interval(np.stack(gaps), groups)
+            differing = np.count_nonzero(np.any(gaps, axis=0))
+            counts = [len(seeds), len(groups), differing]
+            rows.append([name, 100 * np.mean(gaps), *interval, *counts])
+        columns = ["", f"{arms[0]} minus {arms[1]}", "from", "to", "seeds", "pairs", "differing"]
         return pd.DataFrame(rows, columns=columns).set_index("")
 
     def has_predictions(self, model, task, feature):

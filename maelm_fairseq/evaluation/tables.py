@@ -81,11 +81,10 @@ def print_comparison(report, arms):
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
         print(f"{title}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
     for name, row in report.pair_differences(arms).iterrows():
-        over = report.source_of_interval(name)
-        if row.seeds > 1:
-            over += f", and {row.seeds:g} seeds"
-        interval = f"{row['from']:+.2f} to {row.to:+.2f}"
-        print(f"{title}, {name}: {row.iloc[0]:+.2f} points ({interval}, {over})")
+        more = f" and {row.seeds:g} seeds" if row.seeds > 1 else ", for these two models only"
+        interval = f"{row['from']:+.2f} to {row.to:+.2f}, {report.source_of_interval(name)}{more}"
+        differing = f"{row.differing:,.0f} of {row.pairs:,.0f} pairs are decided differently"
+        print(f"{title}, {name}: {row.iloc[0]:+.2f} points ({interval}); {differing}")
 
 
 def embeddings_chosen_by_model(records, task):
