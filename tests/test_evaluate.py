@@ -311,7 +311,9 @@ def test_an_encoder_that_was_fine_tuned_on_a_task_is_not_evaluated_on_it(
     checkpoint = tmp_path / "tuned.pt"
     state = reading.read_torch_file(arguments[1])
     train_file = sha256(folder / "labelled/kind/train.tsv")
-    state["task_state"] = {**state["task_state"], "train_file": train_file}
+    # Then it was fine-tuned on something else.
+    files = {"train_file": "0" * 64, "earlier_train_files": [train_file]}
+    state["task_state"] = {**state["task_state"], **files}
     torch.save(state, checkpoint)
     others = [folder / f"{name}.pt" for name in MODELS[1:]]
     changed = ["--checkpoint", checkpoint, *others, "--dest", tmp_path / "out"]

@@ -520,6 +520,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
         assert ("own: fine-tuning anew, as the checkpoint" in printed) == bool(earlier_runs)
         (run,) = {*save.glob("own/*/seed1")} - earlier_runs
         earlier_runs.add(run)
+        assert checkpoint(run)["task_state"]["pretraining_updates"] == (2 if is_pretrained else 0)
         after = checkpoint(run)["model"]
         for name in [
             "embed_tokens.weight",

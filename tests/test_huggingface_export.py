@@ -84,7 +84,7 @@ def check_card(case, pipeline, card):
     if pipeline in ["feature-extraction", "fill-mask"]:
         bits = " bits per predicted token, 15% of the tokens predicted; "
         bits += "by token frequencies alone: 9.5"
-    assert re.search(r"- Validation loss: 5\.125(.*)", card)[1] == bits
+    assert re.search(r"- Validation loss(?: of fine-tuning)?: 5\.125(.*)", card)[1] == bits
     assert "combining marks" in card
     assert f", {P} positions, " in card
     assert ("`share_decoder_layers` True" in card) == is_shared
@@ -113,6 +113,32 @@ def test_the_card_says_up_to_which_position_it_was_pretrained(length, prepared, 
     if length == 64:
         sentence += " In pretraining, it read at most 64: later positions are untrained."
     assert sentence + "\n" in card
+
+
+def test_the_card_says_what_came_before_fine_tuning(prepared, tmp_path):
+    def card_of(name, *, pretrained_updates, earlier=(), **pretraining):
+        def change(state):
+            state["cfg"]["checkpoint"] = {"finetune_from_model": "runs/small/checkpoint_best.pt"}
+            state["task_state"].update(pretraining_updates=pretrained_updates, **pretraining)
+            state["task_state"].update(train_file="c", earlier_train_files=list(earlier))
+
+        folder = tmp_path / name
+        heads = {"topic": classifier()}
+        folder.mkdir()
+        checkpoint = write_checkpoint(folder, prepared, change, heads, **FINE_TUNED, **NO_BIAS)
+        program.export(checkpoint, prepared, folder / "exported")
+        return (folder / "exported" / "README.md").read_text()
+
+    twice = card_of("twice", pretrained_updates=6, pretraining_start="a/base.pt", earlier=["d"])
+    assert "\n- Pretraining: 6 updates, starting from `a/base.pt`\n" in twice
+    assert "starting from `small/checkpoint_best.pt`, which had been fine-tuned on" in twice
+    assert "- Pretraining data: " in twice
+    assert "- mae-lm\n" in twice
+    scratch = card_of("scratch", pretrained_updates=0)
+    assert "A text encoder trained on labelled examples alone, from random weights, of" in scratch
+    assert "retraining" not in scratch.replace("maelm", "")
+    assert "- mae-lm\n" not in scratch
+    assert "which had been fine-tuned" not in scratch
 
 
 def test_the_program_exports_a_trained_model(pretrained, tmp_path):

@@ -11,7 +11,15 @@ from .building import num_updates_of
 from .schema import TaskState
 
 # Sections of fairseq's configuration that say how a model was trained.
-CONFIGURATION_SECTIONS = ["checkpoint", "model", "task", "optimization", "dataset"]
+CONFIGURATION_SECTIONS = [
+    "checkpoint",
+    "model",
+    "task",
+    "optimization",
+    "optimizer",
+    "lr_scheduler",
+    "dataset",
+]
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """Options of pretraining, and its number of updates, which fine-tuned checkpoints keep, too."""
+    """How an encoder was pretrained, which fine-tuned checkpoints keep, too."""
 
     mask_prob: Optional[float] = None
     leave_unmasked_prob: Optional[float] = None
@@ -33,7 +41,8 @@ class PretrainingOptions:
     encoder_mask_fraction: Optional[float] = None
     encoder_mask_fade_updates: Optional[int] = None
     tokens_per_sample: Optional[int] = None
-    pretraining_updates: Optional[int] = None
+    pretraining_updates: Optional[int] = None  # 0 for an encoder that was never pretrained
+    pretraining_start: Optional[str] = None  # the checkpoint that pretraining went on from
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class CheckpointInfo:
     updates: Optional[int] = None
     valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
-    train_file_sha256: Optional[str] = None  # the labelled file that it was fine-tuned on
+    train_files_sha256: Tuple[str, ...] = ()  # the labelled files that it was fine-tuned on
     # For an encoder that was imported and has not been trained since: the folder that it came from.
     imported_from: Optional[str] = None
     imported_head: bool = True  # whether that encoder had the head of pretraining
@@ -62,6 +71,11 @@ class CheckpointInfo:
     def masks_in_encoder(self):
         """Whether the encoder has seen all masks in pretraining, as in an MLM."""
         return self.pretraining.encoder_mask_fraction == 1
+
+    @property
+    def is_pretrained(self):
+        """Whether its encoder was pretrained, as far as is known."""
+        return self.pretraining.pretraining_updates != 0
 
     @property
     def is_fine_tuned(self):
@@ -96,6 +110,7 @@ def info_of_checkpoint(checkpoint, path):
     updates = num_updates_of(checkpoint) or None
     if is_pretrained:
         pretraining["pretraining_updates"] = updates
+        pretraining["pretraining_start"] = options.finetune_from_model
     extra_state = as_type(dict, checkpoint.get("extra_state") or {}, f"{location}: extra_state")
     imported_from = None
     if "imported_from" in checkpoint:
@@ -119,7 +134,9 @@ def info_of_checkpoint(checkpoint, path):
         updates=updates,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
-        train_file_sha256=task.train_file,
+        train_files_sha256=tuple(
+            filter(None, [*(task.earlier_train_files or []), task.train_file])
+        ),
         imported_from=imported_from,
         imported_head=bool(checkpoint.get("imported_head", True)),
     )

@@ -97,10 +97,12 @@ class TaskState:
     encoder_mask_fade_updates: Optional[Count] = None
     tokens_per_sample: Optional[Count] = None
     pretraining_updates: Optional[Count] = None
+    pretraining_start: Optional[str] = None
     labels: Optional[List[str]] = None
     standardised: Optional[Tuple[Finite, Positive]] = None
     form: Optional[Tuple[str, List[str], str, List[MetricName]]] = None
     may_be_empty: Optional[bool] = None
     train_file: Optional[str] = None
+    earlier_train_files: Optional[List[str]] = None
     valid_file: Optional[str] = None
     scores: Optional[Dict[str, Any]] = None

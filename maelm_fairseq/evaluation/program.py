@@ -161,8 +161,7 @@ def check_not_trained_on(models, args):
         path = find_file(os.path.join(folder_of_tasks(args), task), "train", SENTENCE_FILES)
         files[sha256(path)] = path
     for encoder in models.values():
-        path = files.get(encoder.info.train_file_sha256)
-        if path:
+        for path in filter(None, map(files.get, encoder.info.train_files_sha256)):
             raise UsageError(
                 f"--checkpoint {encoder.checkpoint}: it was fine-tuned on {path}, which it would "
                 "be evaluated on; give a pretrained model, or leave that task out"

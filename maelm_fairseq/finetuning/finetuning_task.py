@@ -177,8 +177,10 @@ class FineTuningTask(MaeLmBaseTask, ABC):
                 check_not_test_split(split)
             start = self.starting_checkpoint()
             if start:
-                self.keep_pretraining_options(*start)
+                self.keep_history(*start)
                 copy_encoder_options(*start, cfg)
+            else:
+                self.record_state(pretraining_updates=0)
             self.prepare_state()
             for split in ["train", "valid"]:  # a resumed run must have the same files
                 path = self.path(split, required=False)
@@ -210,9 +212,13 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         path, state, _ = first_accepted(paths, read_checkpoint)
         return path, state
 
-    def keep_pretraining_options(self, path, checkpoint):
-        """Puts into the state how the encoder of a checkpoint was pretrained."""
-        self.record_state(**asdict(info_of_checkpoint(checkpoint, path).pretraining))
+    def keep_history(self, path, checkpoint):
+        """Puts into the state how the encoder of a checkpoint was pretrained and fine-tuned."""
+        info = info_of_checkpoint(checkpoint, path)
+        self.record_state(**asdict(info.pretraining))
+        train_file = sha256(self.path("train"))
+        earlier = [digest for digest in info.train_files_sha256 if digest != train_file]
+        self.record_state(earlier_train_files=earlier)
 
     def load_dataset(self, split, **kwargs):
         dataset = self.make_dataset(self.path(split), split, self.read_split(split))

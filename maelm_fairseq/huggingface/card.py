@@ -24,6 +24,10 @@ OPTIONS_OF_ANY_TRAINING = [
     "update_freq",
     "batch_size",
     "max_tokens",
+    "max_update",
+    "max_epoch",
+    "warmup_updates",
+    "lr_layer_decay",
 ]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
 
@@ -40,7 +44,6 @@ def model_card(name, info, config, data, kind, description=None):
         description: description of the text and language that it was trained on
     """
     uses_own_classes = config["model_type"] == OWN_CLASSES.model_type
-    is_mlm = info.masks_in_encoder or info.imported_from is not None
     positions = config["max_position_embeddings"]
     if not uses_own_classes:
         positions -= 2  # RoBERTa and MPNet count two more
@@ -52,7 +55,7 @@ def model_card(name, info, config, data, kind, description=None):
         "limits": kind.limits,
         "name": name,
         "path": json.dumps(name),
-        "tag": "masked-lm" if is_mlm else "mae-lm",
+        "tag": tag_of(info),
         "method": describe_pretraining(info),
         "class_name": f"`{config['architectures'][0]}`",
         "auto_class": kind.auto_class,
@@ -85,8 +88,18 @@ def model_card(name, info, config, data, kind, description=None):
     return Template(template).substitute(values)
 
 
+def tag_of(info):
+    """The tag that says how the encoder was trained."""
+    if not info.is_pretrained:
+        return "supervised"
+    is_mlm = info.masks_in_encoder or info.imported_from is not None
+    return "masked-lm" if is_mlm else "mae-lm"
+
+
 def describe_pretraining(info):
     """How the encoder was pretrained, in words."""
+    if not info.is_pretrained:
+        return "trained on labelled examples alone, from random weights"
     if info.imported_from is not None:
         return "pretrained by masked language modelling elsewhere"
     if info.masks_in_encoder:
@@ -105,28 +118,28 @@ def training_lines(info, data):
         return [f"No further training: imported from `{info.imported_from}`, unchanged"]
     record = read_split_summary(data, "train")
     lines = []
-    if record.tokens:
+    if record.tokens and info.is_pretrained:
         counts = (
             f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
         )
         if record.shards > 1:
             counts += f" in {record.shards} shards"
         lines.append(f"{'Pretraining data' if info.is_fine_tuned else 'Data'}: {counts}")
-    if info.is_fine_tuned and info.pretraining.pretraining_updates is not None:
-        lines.append(f"Pretraining: {info.pretraining.pretraining_updates:,} updates")
+    pretraining = info.pretraining
+    if info.is_fine_tuned and pretraining.pretraining_updates:
+        start = pretraining.pretraining_start
+        lines.append(stage_line("Pretraining", pretraining.pretraining_updates, start))
     if info.updates is not None:
         stage = "Fine-tuning" if info.is_fine_tuned else "Pretraining"
-        line = f"{stage}: {info.updates:,} updates"
         start = info.options.finetune_from_model
-        if start:
-            folder, file = os.path.split(os.path.abspath(start))
-            line += f", starting from `{os.path.basename(folder)}/{file}`"
+        line = stage_line(stage, info.updates, start)
+        if start and len(info.train_files_sha256) > 1:
+            line += ", which had been fine-tuned on another training file"
         lines.append(line)
     if info.is_fine_tuned:
-        names_of_stages = {
-            "Options of pretraining": PRETRAINING_OPTIONS,
-            "Options of fine-tuning": OPTIONS_OF_ANY_TRAINING,
-        }
+        names_of_stages = {"Options of fine-tuning": OPTIONS_OF_ANY_TRAINING}
+        if info.is_pretrained:
+            names_of_stages = {"Options of pretraining": PRETRAINING_OPTIONS, **names_of_stages}
     else:
         names_of_stages = {"Options": [*PRETRAINING_OPTIONS, *OPTIONS_OF_ANY_TRAINING]}
     options = {**info.saved_options, **vars(info.pretraining)}
@@ -136,13 +149,25 @@ def training_lines(info, data):
             lines.append(f"{stage}: {', '.join(shown)}")
     if info.valid_metric is not None:
         metric = info.options.best_checkpoint_metric
-        lines.append(f"Validation {metric}: {info.valid_metric}{validation_condition(info)}")
+        of_stage = " of fine-tuning" if info.is_fine_tuned else ""
+        lines.append(
+            f"Validation {metric}{of_stage}: {info.valid_metric}{validation_condition(info)}"
+        )
     if info.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]
         lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")
     if info.labels:
         lines.append(f"Labels: {', '.join(info.labels)}")
     return lines
+
+
+def stage_line(stage, updates, start):
+    """How many updates a stage of training had, and where it started, if from a checkpoint."""
+    line = f"{stage}: {updates:,} updates"
+    if start:
+        folder, file = os.path.split(os.path.abspath(start))
+        line += f", starting from `{os.path.basename(folder)}/{file}`"
+    return line
 
 
 def shown_options(options, names):
