@@ -99,7 +99,8 @@ def finetune(runs, candidates):
     model = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
         report_verdict(runs, results, model, baseline_run.options())
-    report_curves([record.curve for record in records], results[0], chosen.epochs)
+    default_epochs = runs.command.defaults.hyperparameters.epochs
+    report_curves([record.curve for record in records], results[0], chosen.epochs, default_epochs)
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 
@@ -139,13 +140,14 @@ def labelling_command(runs, predictor, checkpoint, baseline_options):
     return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
 
-def report_curves(curves, result, epochs):
+def report_curves(curves, result, epochs, default_epochs):
     """Says whether the score was still rising when training ended, had fallen, or was level.
 
     Args:
         curves: for each seed, its scores in equal steps of training
         result: the `Result` of these scores
         epochs: of training
+        default_epochs: those of the recipe for such an encoder
     """
     curve = LearningCurve(curves, result.standard_error)
     if not curve.has_enough_validations:
@@ -169,9 +171,12 @@ def report_curves(curves, result, epochs):
         )
     elif since is not None:
         print(
-            f"long enough: {score} stayed within its standard error of its last value after "
-            f"{since:.0%} of training, which is --epochs {epochs}"
+            f"level at the end: {score} stayed within its standard error of its last value after "
+            f"{since:.0%} of training; the rate falls to 0 there, so that this does not tell what "
+            "more epochs would score"
         )
+    if epochs < default_epochs:
+        print(f"the recipe's default for this encoder is --epochs {default_epochs}")
 
 
 def report_best(runs, hyperparameters, best, records):

@@ -307,6 +307,7 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
     (81.0, 80.0, 81.5, ["bag of words", "encoder", TOGETHER]),
     (81.0, 70.0, 81.5, ["encoder", TOGETHER]),
     (81.0, 80.0, 70.0, ["bag of words", "encoder"]),
+    (80.0, 80.5, 81.0, ["bag of words", TOGETHER]),  # the encoder costs more than it gives
     (80.0, 81.0, 80.5, ["bag of words"]),
     (50.0, 81.0, 81.004, ["bag of words"]),
     (90.0, 70.0, 80.0, ["encoder"]),
@@ -411,12 +412,15 @@ def test_a_line_of_the_log_that_was_cut_is_left_out(tmp_path):
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([[1, 90]], result, epochs=2)
+    finetune.report_curves([[1, 90]], result, epochs=2, default_epochs=2)
     assert "too few validations, under 4, to tell" in capsys.readouterr().out
-    finetune.report_curves([[1, 30, 60, 90]], result, epochs=4)
+    finetune.report_curves([[1, 30, 60, 90]], result, epochs=4, default_epochs=4)
     assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
-    finetune.report_curves([[80, 90, 90, 90]], result, epochs=4)
-    assert capsys.readouterr().out.startswith("long enough: accuracy on dev.tsv stayed within")
+    finetune.report_curves([[80, 90, 90, 90]], result, epochs=4, default_epochs=12)
+    printed = capsys.readouterr().out
+    assert printed.startswith("level at the end: accuracy on dev.tsv stayed within")
+    assert "after 50% of training; the rate falls to 0 there" in printed
+    assert printed.endswith("default for this encoder is --epochs 12\n")
     assert LearningCurve([[80, 90, 90, 90]], 1.0).level_since() == 0.5
     assert LearningCurve([[90, 90, 80, 90]], 1.0).level_since() == 1
     assert LearningCurve([[90, 90, 90, 90]], 1.0).level_since() == 0.25
@@ -433,7 +437,7 @@ def test_a_score_that_has_fallen_is_pointed_out(capsys):
     for curve in [[np.nan, 70, 70, 70], [70, 70, 70, np.nan], [90, 10], []]:
         assert LearningCurve([curve], 1.0).fall_from_peak() is None
     result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([falling], result, epochs=6)
+    finetune.report_curves([falling], result, epochs=6, default_epochs=6)
     printed = capsys.readouterr().out
     expected = "accuracy on dev.tsv fell by 4.00 after 33% of training; try fewer --epochs than 6"
     assert printed == f"trained too long: {expected}\n"

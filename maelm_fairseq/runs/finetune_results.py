@@ -178,7 +178,13 @@ def compare_predictors(results):
         for name in [best.predictor, *close]:
             if name in LABELLING_PREDICTORS and cheapness(name) >= cheapness(best.predictor):
                 worth_using.append(name)
-    return Verdict(line, sorted(worth_using, key=cheapness, reverse=True))
+    score_of = {result.predictor: result.score for result in comparable}
+    undominated = []
+    for name in sorted(worth_using, key=cheapness, reverse=True):
+        # What costs more must score more.
+        if not undominated or score_of[name] > score_of[undominated[-1]]:
+            undominated.append(name)
+    return Verdict(line, undominated)
 
 
 def is_clearly_ahead(result, other):
