@@ -1,4 +1,4 @@
-# make install  make a virtual environment with everything in it; the other targets begin with that
+# make install  make a virtual environment with the package and its extras; the other targets begin with that
 # make demo     pretrain a small encoder on film reviews and look at it: three minutes or more on two cores, once installed
 # make test     run the test suite
 # make lint     check style and formatting with ruff

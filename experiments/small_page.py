@@ -39,6 +39,7 @@ from small_records import VARIANTS_SHOWN, WITH_BAG, SmallRecords, mean_score
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
+    OTHER_LOSSES,
     SEEDS,
     TRAINING_LEVERS,
     VARIANT_TITLES,
@@ -164,7 +165,8 @@ class Page(SmallRecords):
             if losses.empty:
                 continue
             last = losses[losses.updates == losses.updates.max()]
-            row = rows[VARIANT_TITLES[variant]] = {"bits": last.value.mean()}
+            bits = np.nan if variant in OTHER_LOSSES else last.value.mean()
+            row = rows[VARIANT_TITLES[variant]] = {"bits": bits}
             self.add_predictions(predictions, variant, variant, ENCODER_ALONE)
             if variant not in predictions:
                 continue

@@ -56,6 +56,8 @@ TRAINING_LEVERS = {
         "--encoder-mask-fade-updates 0"
     ),
 }
+# Those whose losses are of other tokens, or of fewer in a text: they cannot be compared.
+OTHER_LOSSES = ["masks15", "vocabulary16", "cased"]
 DATA_OF_RECIPE = "data"
 # Variants that read other data, with its folder in RUN.
 DATA_OF_VARIANT = {
