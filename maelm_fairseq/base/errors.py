@@ -59,8 +59,10 @@ def line_of_system(error):
     paths = [os.fsdecode(name) for name in names if isinstance(name, (str, bytes))]
     reason = error.strerror or " ".join(str(error).split())
     line = ": ".join([*dict.fromkeys(paths), reason])
-    if isinstance(error, (FileExistsError, NotADirectoryError)):
+    if isinstance(error, FileExistsError):
         line += "; expected a folder, or nothing yet; choose another path"
+    elif isinstance(error, NotADirectoryError):
+        line += "; there is a file where the path needs a folder; correct it, or choose another"
     return line
 
 
