@@ -56,6 +56,8 @@ TRAINING_LEVERS = {
         "--encoder-mask-fade-updates 0"
     ),
 }
+# Only words are tagged with these; see tags.mk.
+TAGGERS = {"small_cased": ""}
 # Those whose losses are of other tokens, or of fewer in a text: they cannot be compared.
 OTHER_LOSSES = ["masks15", "vocabulary16", "cased"]
 DATA_OF_RECIPE = "data"
@@ -63,10 +65,11 @@ DATA_OF_RECIPE = "data"
 DATA_OF_VARIANT = {
     "vocabulary16": "data_vocabulary16",
     "cased": "data_cased",
+    "small_cased": "data_cased",
     "task_texts": "data_with_task_texts",
     FURTHER: "data_of_task_texts",
 }
-OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS}
+OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS, **TAGGERS}
 VARIANT_TITLES = {
     "small": "the small recipe",
     "long": "18,000 updates instead of 9,000",
@@ -86,11 +89,13 @@ VARIANT_TITLES = {
     "cased": "3,000 updates, text with its capitals",
     "task_texts": "3,000 updates, the training texts of the tasks mixed in",
     FURTHER: "3,000 updates, then 500 on the training texts of the tasks",
+    "small_cased": "the small recipe, text with its capitals",
     UNTRAINED: "the small recipe's encoder, untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
 }
-FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if not variant.startswith("demo")]
+NOT_FINE_TUNED = ["demo", "demo_random", *TAGGERS]
+FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if variant not in NOT_FINE_TUNED]
 SEEDS = [1, 2, 3]
 MORE_SEEDS = [4, 5]  # of the recipe alone
 LEVER_SEEDS = [1]
@@ -103,7 +108,7 @@ def encoder_names():
         names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
     names += [f"small-{seed}" for seed in MORE_SEEDS]
     for seed in LEVER_SEEDS:
-        names += [f"{lever}-{seed}" for lever in TRAINING_LEVERS]
+        names += [f"{variant}-{seed}" for variant in [*TRAINING_LEVERS, *TAGGERS]]
     return names
 
 
