@@ -20,7 +20,7 @@ import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their model
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.ensemble import ENSEMBLE
+from maelm_fairseq.evaluation.ensemble import ENSEMBLES
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of
@@ -135,7 +135,7 @@ def labelling_command(runs, predictor, checkpoint, baseline_options):
     program += ["--labelled", runs.command.labelled_folder, *baseline_options]
     if predictor == ENCODER:
         program = ["python", "-m", "maelm_fairseq.predict", *encoder]
-    elif predictor == ENSEMBLE:
+    elif predictor in ENSEMBLES:
         program += encoder
     return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
 
@@ -265,9 +265,7 @@ def with_baselines(runs, baseline_run, results, scores, limit, other_runs=()):
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
-    dev_predictions = []
-    if baseline_run.votes_with_encoder:
-        dev_predictions = [predict_dev(runs, run) for run in other_runs]
+    dev_predictions = [predict_dev(runs, run) for run in other_runs]
     return baseline_run.compare(outcome, results, scores, dev_predictions)
 
 

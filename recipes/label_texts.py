@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Labels new texts without an encoder, or with a bag of words and a fine-tuned encoder together.
+"""Labels new texts without an encoder, or with a baseline and a fine-tuned encoder together.
 
     python recipes/label_texts.py --labelled DIR --texts FILE --dest FILE.tsv
         [--checkpoint FILE --data DIR]
@@ -78,6 +78,21 @@ def check_encoder_matches(model, labelled, checkpoint):
         )
 
 
+def check_tagger_matches(model, tagged, checkpoint):
+    """Refuses an encoder that was fine-tuned on anything other than the tags of the files."""
+    try:
+        model.word_probabilities([])
+    except UsageError as error:
+        fault = "expected one that finetune_tagging.sh has fine-tuned"
+        raise UsageError(f"--checkpoint {checkpoint}: {error}; {fault}") from None
+    if model.info.labels != tagged.labels:
+        raise UsageError(
+            f"--checkpoint {checkpoint}: it predicts the tags {', '.join(model.info.labels)}, "
+            f"expected {', '.join(tagged.labels)}, as in --labelled; give the folder that it was "
+            "fine-tuned on"
+        )
+
+
 def describe_predictions(classes, texts):
     """What is predicted of one text or of two, in words."""
     what = "values" if classes is None else f"the labels {', '.join(classes)}"
@@ -133,18 +148,28 @@ class SentenceLabeller:
 
 
 class WordTagger:
-    """Tags words by a conditional random field.
+    """Tags words by a conditional random field, alone or together with a fine-tuned encoder.
 
     Args:
         tagged: `crf.TaggedSentences`
+        model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
 
-    predictor = "a CRF"
     texts_of_a_line = 1
 
-    def __init__(self, tagged):
+    def __init__(self, tagged, model=None):
         self.labels = tagged.labels
         self.crf = ConditionalRandomField(tagged.train)
+        self.model = model
+        self.predictor = "a CRF" if model is None else "an encoder and a CRF together"
+
+    def tag(self, words):
+        """The tags of the words of a text."""
+        if self.model is None:
+            return self.crf.tag(words)
+        encoder = self.model.word_probabilities(words).numpy()
+        both = (encoder + self.crf.probabilities(words, self.labels)) / 2
+        return [self.labels[index] for index in both.argmax(-1)]
 
     def header(self):
         return ""
@@ -154,7 +179,7 @@ class WordTagger:
         lines = []
         for (text,) in texts:
             words = text.split()
-            lines.append(tagged_text(zip(words, self.crf.tag(words))))
+            lines.append(tagged_text(zip(words, self.tag(words))))
         return lines
 
 
@@ -165,14 +190,13 @@ def has_tagged_words(folder):
 
 def make_tagger(args):
     """The `WordTagger` of the options."""
-    if args.checkpoint:
-        raise UsageError(
-            f"--checkpoint {args.checkpoint}: an encoder and a CRF do not vote together; leave it "
-            "and --data out, or use python -m maelm_fairseq.predict for the encoder alone"
-        )
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
-    return WordTagger(TaggedSentences(args.labelled, args.conllu_column))
+    model = hub.from_pretrained(args.checkpoint, data=args.data) if args.checkpoint else None
+    tagged = TaggedSentences(args.labelled, args.conllu_column)
+    if model is not None:
+        check_tagger_matches(model, tagged, args.checkpoint)
+    return WordTagger(tagged, model)
 
 
 def make_sentence_labeller(args):
@@ -197,15 +221,15 @@ def parse_args():
     add(
         "--checkpoint",
         metavar="FILE_or_DIR",
-        help="an encoder fine-tuned on the same sentences, to be combined with the bag of words",
+        help="an encoder fine-tuned on the same files, to vote with the bag of words or the CRF",
     )
     add("--data", metavar="DIR", help="folder with the encoder's vocabulary")
     add_column_option(parser)
     args = parser.parse_args()
     if (args.checkpoint is None) != (args.data is None):
         raise UsageError(
-            "--checkpoint and --data belong together: give both, or neither to use the bag of "
-            "words alone"
+            "--checkpoint and --data belong together: give both, or neither to use the baseline "
+            "alone"
         )
     return args
 

@@ -10,6 +10,7 @@ import labelled
 import maelm_fairseq.predict
 from conftest import error_of, run_main
 from maelm_fairseq.evaluation import crf
+from maelm_fairseq.evaluation.baseline_scores import split_word_outputs
 from maelm_fairseq.finetuning.tagged_files import Sentence, read_tagged
 from maelm_fairseq.metrics import compute_tag_scores, has_entities
 
@@ -42,8 +43,9 @@ def test_features_are_those_of_a_word_and_of_two_words_on_either_side():
 
 def test_it_uses_the_words_around_where_the_most_frequent_tag_cannot(files):
     tagged = crf.TaggedSentences(files)
+    field = crf.ConditionalRandomField(tagged.train)
     scores = {}
-    for score in crf.score_tagged_files(tagged, crf.baseline_tags(tagged)):
+    for score in crf.score_tagged_files(tagged, crf.baseline_tags(tagged, field)):
         scores[score.predictor, score.file, score.metric] = score
     metrics = ["f1", "precision", "recall", "accuracy"]
     assert [metric for predictor, file, metric in scores if file == "dev.txt"] == metrics * 2
@@ -71,7 +73,13 @@ def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path
     written = json.loads((tmp_path / "scores.json").read_text())
     tagged = crf.TaggedSentences(files)
     targets = [sentence.tags for sentence in tagged.files["dev.txt"]]
-    predicted = [[tagged.labels[i] for i in tags] for tags in written["outputs"]["dev.txt"]]
+    predicted = []
+    for sentence, outputs in zip(tagged.files["dev.txt"], written["outputs"]["dev.txt"]):
+        indices, probabilities = split_word_outputs(outputs, len(tagged.labels))
+        assert probabilities.shape == (len(sentence.words), 2)
+        assert probabilities.sum(1) == pytest.approx(1, abs=1e-3)
+        assert probabilities.argmax(1).tolist() == indices.tolist()
+        predicted.append([tagged.labels[index] for index in indices])
     expected = compute_tag_scores(tagged.metrics, targets, predicted)
     of_dev = [score for score in written["scores"] if score["file"] == "dev.txt"]
     assert {score["metric"]: score["value"] for score in of_dev[:4]} == pytest.approx(expected)
@@ -103,7 +111,7 @@ def test_a_text_may_end_with_a_punctuation_mark_that_is_a_tag():
     maelm_fairseq.predict.check_not_tagged("texts", ["the old dog sees .", "a cat ."], ["DT", "."])
 
 
-def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
+def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path, pretrained):
     texts = tmp_path / "texts"
     texts.write_text("the park  and\n\nmr park\n")
     options = ["--labelled", files, "--texts", texts, "--dest"]
@@ -115,12 +123,16 @@ def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path):
     assert "found a word and its tag in a line, such as '" in fault
     assert "expected a text in each line; join the words" in fault
     for further, problem in [
-        (["--checkpoint", "a.pt", "--data", "data"], "an encoder and a CRF do not vote together"),
+        (["--checkpoint", "a.pt", "--data", "data"], "a.pt: not found, expected a checkpoint"),
+        (["--checkpoint", "a.pt"], "--checkpoint and --data belong together"),
         (["--regression"], "has tags; leave it out"),
         (["--conllu-column", "xpos"], "is not CoNLL-U"),
     ]:
         assert problem in error_of(label_texts.main, *options, tmp_path / "new", *further)
     assert not (tmp_path / "new").exists()
+    pretrained_encoder = ["--checkpoint", pretrained[1], "--data", pretrained[0]]
+    fault = error_of(label_texts.main, *options, tmp_path / "new", *pretrained_encoder)
+    assert "predictions need a fine-tuned model; expected one that finetune_tagging.sh" in fault
     sentences = labelled.sentences(tmp_path / "sentences")
     fault = error_of(
         label_texts.main, "--labelled", sentences, *options[2:], tmp_path / "new",

@@ -22,6 +22,7 @@ import pytest
 import torch
 
 import finetune
+import label_texts
 import labelled
 from conftest import (
     PYTHON,
@@ -35,11 +36,13 @@ from conftest import (
 )
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.evaluation import crf
 from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
+from maelm_fairseq.metrics import compute_tag_scores
 from maelm_fairseq.runs import finetune_results, jobs, log_report
 from maelm_fairseq.runs.finetune_options import Run, hyperparameters_to_try
 from maelm_fairseq.runs.finetune_runs import RunRecord
@@ -475,6 +478,42 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     assert glue.server_name("MNLI", "test") == "MNLI-m"
 
 
+def check_votes_on_words(folder, model, run, save, data):
+    """What encoder and CRF vote for is scored, and labels new texts, by the means of both."""
+    tagged = crf.TaggedSentences(folder)
+    field = crf.ConditionalRandomField(tagged.train)
+    sentences = tagged.files["dev.txt"]
+    predicted = []
+    for sentence in sentences:
+        probabilities = model.word_probabilities(sentence.words).numpy()
+        probabilities = probabilities + field.probabilities(sentence.words, tagged.labels)
+        predicted.append([tagged.labels[index] for index in probabilities.argmax(1)])
+    targets = [sentence.tags for sentence in sentences]
+    expected = compute_tag_scores(tagged.metrics, targets, predicted)
+    recorded = {}
+    for row in table(save):
+        if row["start"] == "encoder and CRF together" and row["split"] == "dev.txt":
+            recorded[row["metric"]] = float(row["median"])
+    assert recorded == pytest.approx(expected, abs=0.005)
+    texts = folder.parent / "texts.txt"
+    texts.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
+    options = ["--labelled", folder, "--texts", texts, "--dest", folder.parent / "new.txt"]
+    encoder = ["--checkpoint", run / "checkpoint_last.pt", "--data", data]
+    run_main(label_texts.main, *options, *encoder)
+    other = folder.parent / "other"
+    other.mkdir()
+    text = (folder / "train.txt").read_text().replace("X", "Z")
+    for split in ["train", "dev"]:
+        (other / f"{split}.txt").write_text(text)
+    options[1], options[-1] = other, folder.parent / "other.txt"
+    fault = "it predicts the tags B-X, I-X, O, expected B-Z, I-Z, O, as in --labelled"
+    assert fault in error_of(label_texts.main, *options, *encoder)
+    words = [line.split("\t") for line in (folder.parent / "new.txt").read_text().splitlines()]
+    assert [word[1] for word in words if word != [""]] == [
+        tag for tags in predicted for tag in tags
+    ]
+
+
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     save = tmp_path / "save"
     tagging = ["recipes/finetune_tagging.sh", "--labelled", files / "tagged", *arguments]
@@ -483,13 +522,15 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     assert printed.count("labels:") == 1
     rows = [(row["start"], row["metric"]) for row in table(save) if row["split"] == "dev.txt"]
     metrics = ["f1", "precision", "recall", "accuracy"]
-    starts = [str(pretrained[1]), "CRF", "most frequent tag of each word"]
+    both = "encoder and CRF together"
+    starts = [str(pretrained[1]), "CRF", "most frequent tag of each word", both]
     assert rows == [(start, metric) for start in starts for metric in metrics]
     _, _, scores = printed.partition("\ntagged, f1 on dev.txt:\n")
-    of_encoder, of_crf, of_frequent_tags, *_ = scores.splitlines()
+    of_encoder, of_crf, of_frequent_tags, of_both, *_ = scores.splitlines()
     assert re.fullmatch(r"  encoder  .* compared with the CRF", of_encoder)
     assert of_crf.startswith("  CRF  ")
     assert of_frequent_tags.startswith("  most frequent tag of each word  ")
+    assert re.fullmatch(rf"  {both}  .* compared with the CRF", of_both)
     assert "highest f1 on dev.txt: the CRF" in printed
     (run,) = save.glob("tagged/*/seed1")
     model = hub.from_pretrained(run / "checkpoint_last.pt", data=pretrained[0])
@@ -498,6 +539,7 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     for row in model.predict([" ".join(sentence.words) for sentence in sentences]):
         lines += [f"{word}\t{tag}\n" for word, tag in row] + ["\n"]
     assert (run.parent / "tagged.txt").read_text() == "".join(lines)
+    check_votes_on_words(files / "tagged", model, run, save, pretrained[0])
     questions = ["recipes/finetune_squad.sh", "--labelled", files / "squad", *arguments]
     script(*questions, "--seeds", 1, "--bf16-autocast")
     of_squad = [row for row in table(save) if row["task"] == "squad"]

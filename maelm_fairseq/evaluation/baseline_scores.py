@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Dict, List
 
+import numpy as np
+
 from ..base.errors import UsageError
 from ..base.json_files import read_json, save_json
 from ..base.provenance import short_checksum
@@ -34,7 +36,7 @@ class BaselineOutcome:
 
     scores: List[Score]
     # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
-    # that has a label: K numbers, or the index of each word's tag.
+    # that has a label: K numbers, or those of `join_word_outputs`.
     outputs: Dict[str, List[List[float]]]
     checksum: str = ""  # of all that
 
@@ -55,6 +57,22 @@ def save_outcome(scores, outputs, path):
     outcome = BaselineOutcome(scores, outputs)
     outcome.checksum = outcome.expected_checksum()
     save_json(asdict(outcome), path, must_be_new=True)
+
+
+def join_word_outputs(indices, probabilities):
+    """What a CRF says of the words of a sentence, in a list of numbers.
+
+    Args:
+        indices: of the words' tags, (words,)
+        probabilities: of all tags, (words, labels)
+    """
+    return np.column_stack([indices, probabilities]).ravel().tolist()
+
+
+def split_word_outputs(outputs, num_labels):
+    """The indices and the probabilities in a list of `join_word_outputs`."""
+    words = np.array(outputs).reshape(-1, 1 + num_labels)
+    return words[:, 0].astype(int), words[:, 1:]
 
 
 def read_outcome(path):

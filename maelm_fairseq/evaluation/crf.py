@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from typing import List
 
+import numpy as np
 import pycrfsuite
 
 from ..base.command_line import Parser
@@ -30,6 +31,7 @@ from .baseline_scores import (
     CRF,
     MOST_FREQUENT_TAG,
     Score,
+    join_word_outputs,
     save_outcome,
     scores_with_errors,
     show_scores,
@@ -104,8 +106,19 @@ class ConditionalRandomField:
         self.tagger.open_inmemory(self.weights)
 
     def tag(self, words):
-        """The tags of the words of a sentence."""
+        """The tags of the words of a sentence: those of the most probable sequence."""
         return self.tagger.tag(word_features(words))
+
+    def probabilities(self, words, labels):
+        """The probabilities of labels for each word of a sentence: (words, labels)."""
+        self.tagger.set(word_features(words))
+        known = {*self.tagger.labels()}
+        rows = []
+        for place in range(len(words)):
+            rows.append(
+                [self.tagger.marginal(label, place) if label in known else 0.0 for label in labels]
+            )
+        return np.array(rows).reshape(len(words), len(labels))
 
 
 def read_model(path):
@@ -165,15 +178,13 @@ class TaggedSentences:
         self.train = self.files.pop(next(iter(self.files)))
 
 
-def baseline_tags(tagged):
+def baseline_tags(tagged, crf):
     """What each predictor predicts for the scored files of a `TaggedSentences`.
 
     Returns: {predictor: {name of a file: the tags of each sentence}}
     """
-    predictors = {CRF: ConditionalRandomField, MOST_FREQUENT_TAG: MostFrequentTags}
     predictions = {}
-    for name, predictor_class in predictors.items():
-        predictor = predictor_class(tagged.train)
+    for name, predictor in {CRF: crf, MOST_FREQUENT_TAG: MostFrequentTags(tagged.train)}.items():
         predictions[name] = {
             file: [predictor.tag(sentence.words) for sentence in sentences]
             for file, sentences in tagged.files.items()
@@ -197,6 +208,23 @@ def score_tagged_files(tagged, predictions) -> List[Score]:
                 predictor, file, score_subset, len(targets), JACKKNIFE_GROUPS
             )
     return scores
+
+
+def crf_outputs(tagged, crf, predictions):
+    """What the CRF says of each word of the scored files of a `TaggedSentences`.
+
+    Args:
+        predictions: the CRF's, of `baseline_tags`
+    Returns: {name of a file: a list for each sentence, of `join_word_outputs`}
+    """
+    outputs = {}
+    for file, tags_of_sentences in predictions.items():
+        outputs[file] = []
+        for sentence, tags in zip(tagged.files[file], tags_of_sentences):
+            indices = [tagged.labels.index(tag) for tag in tags]
+            probabilities = crf.probabilities(sentence.words, tagged.labels).round(4)
+            outputs[file].append(join_word_outputs(indices, probabilities))
+    return outputs
 
 
 def add_column_option(parser):
@@ -224,14 +252,12 @@ def main():
     if args.dest:
         check_new_file(args.dest)
     tagged = TaggedSentences(args.labelled, args.conllu_column)
-    predictions = baseline_tags(tagged)
+    crf = ConditionalRandomField(tagged.train)
+    predictions = baseline_tags(tagged, crf)
     scores = score_tagged_files(tagged, predictions)
     show_scores(scores)
     if args.dest:
-        outputs = {}
-        for file, sentences in predictions[CRF].items():
-            outputs[file] = [list(map(tagged.labels.index, tags)) for tags in sentences]
-        save_outcome(scores, outputs, args.dest)
+        save_outcome(scores, crf_outputs(tagged, crf, predictions[CRF]), args.dest)
 
 
 if __name__ == "__main__":

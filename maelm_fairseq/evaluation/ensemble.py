@@ -1,4 +1,4 @@
-"""An encoder and a bag of words that predict together.
+"""An encoder that predicts together with a bag of words, or with a conditional random field.
 
 Letters in shapes: n examples, K numbers predicted for each: one for each class, or one value.
 """
@@ -6,6 +6,8 @@ Letters in shapes: n examples, K numbers predicted for each: one for each class,
 import numpy as np
 
 ENSEMBLE = "encoder and bag of words together"
+TAG_ENSEMBLE = "encoder and CRF together"  # the mean of both probabilities of each word's tags
+ENSEMBLES = [ENSEMBLE, TAG_ENSEMBLE]
 
 
 def average_predictions(encoder, bag_of_words, encoder_dev, bag_of_words_dev):

@@ -142,10 +142,10 @@ class TaggingTask(FineTuningTask):
         return [index_of_label(tag, classes, path, line) for tag, line in tagged_lines]
 
     def compute_predictions(self, output, sample, dataset):
-        """The index of the label of each word in a part of a sentence."""
-        best = output.argmax(-1).cpu().numpy()
+        """The probabilities of labels of each word in a part of a sentence: (words, labels)."""
+        probabilities = output.float().softmax(-1).cpu().numpy()
         is_first_token = sample["target"].cpu().numpy() != IGNORE_INDEX
-        return [row[chosen].tolist() for row, chosen in zip(best, is_first_token)]
+        return [row[chosen] for row, chosen in zip(probabilities, is_first_token)]
 
     def compute_scores(self, dataset, predictions):
         return compute_tag_scores(
@@ -163,9 +163,12 @@ class TaggingTask(FineTuningTask):
         return [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
 
     def tagged(self, dataset, predictions):
-        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""
+        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags.
+
+        A word's tag is its most probable one.
+        """
         for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
-            indices = flatten(predictions[part] for part in parts)
+            indices = flatten(predictions[part].argmax(-1) for part in parts)
             if len(indices) == len(dataset.sentences[i].words):
                 yield dataset.sentences[i], [self.state.labels[index] for index in indices]
 

@@ -71,9 +71,27 @@ class Classification(FineTuned):
 
     def _tag(self, words, head, labels):
         """The most probable label of each word: list of (word, label)."""
-        tags = []
+        best = self._word_probabilities(words, head).argmax(-1).tolist()
+        return [(word, labels[index]) for word, index in zip(words, best)]
+
+    def word_probabilities(self, words):
+        """The probabilities of labels for each word of a text, in the order of `info.labels`.
+
+        Args:
+            words: list of strings
+        Returns: (words, labels), float32, on the CPU
+        Raises UsageError: the head was not fine-tuned on words with tags
+        """
+        head = self._head()
+        if not isinstance(head, TokenClassificationHead):
+            raise UsageError("the head was not fine-tuned on words with tags: call predict(texts)")
+        return self._word_probabilities(words, head)
+
+    def _word_probabilities(self, words, head):
+        """As `word_probabilities`, by a head for tokens."""
+        probabilities = [torch.zeros(0, head.out_proj.out_features)]
         limit = self.model.max_positions()
         for tokens, starts in word_sequences(self.tokenizer, words, limit):
             (logits,) = self._logits(head, [torch.tensor(tokens)])
-            tags += [labels[i] for i in logits[starts].argmax(-1).tolist()]
-        return list(zip(words, tags))
+            probabilities.append(logits[starts].softmax(-1))
+        return torch.cat(probabilities)

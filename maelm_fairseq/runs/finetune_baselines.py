@@ -21,8 +21,9 @@ from ..evaluation.baseline_scores import (
     MOST_FREQUENT_TAG,
     Score,
     read_outcome,
+    split_word_outputs,
 )
-from ..evaluation.ensemble import ENSEMBLE, average_predictions
+from ..evaluation.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
 
@@ -40,8 +41,8 @@ class BaselineRun(ABC):
     """
 
     predictors = ()  # whose scores there are; the first is compared with the encoder
-    votes_with_encoder = False  # whether there are `combined_predictions`
     module = None  # in `evaluation`, the program
+    form_of_outputs = ""  # changes when the program writes others, so that old ones are not read
 
     def __init__(self, task, labelled_folder, files, folder):
         self.task = task
@@ -51,8 +52,13 @@ class BaselineRun(ABC):
         checksums = [
             (name, sha256(files[split])) for name, split in sorted(self.split_of_file.items())
         ]
-        self.name = f"{self.module}-{short_checksum([checksums, self.options()])}"
+        self.name = f"{self.module}-{short_checksum(self.origin(checksums))}"
         self.path = os.path.join(folder, f"{self.name}.json")
+
+    def origin(self, checksums):
+        """What the outcome is made from: files, options, and the form of outputs, if it changed."""
+        origin = [checksums, self.options()]
+        return [*origin, self.form_of_outputs] if self.form_of_outputs else origin
 
     @abstractmethod
     def options(self):
@@ -62,6 +68,7 @@ class BaselineRun(ABC):
     def predictions_of_split(self, split, outputs):
         """What the baseline predicts: {index of an example: as a task's `compute_predictions`}."""
 
+    @abstractmethod
     def combined_predictions(self, encoder, baseline):
         """Further predictions, made from both.
 
@@ -69,7 +76,6 @@ class BaselineRun(ABC):
             encoder, baseline: {split: {index of an example: prediction}}
         Returns: {predictor: {split: {index of an example: prediction}}}
         """
-        return {}
 
     @property
     def predictor(self):
@@ -212,7 +218,6 @@ class BagOfWordsRun(BaselineRun):
     """A bag of words and the most frequent class; the task is a `sentences.SentencesTask`."""
 
     module = "bag_of_words"
-    votes_with_encoder = True
 
     @property
     def predictors(self):
@@ -250,23 +255,57 @@ class CrfRun(BaselineRun):
 
     predictors = (CRF, MOST_FREQUENT_TAG)
     module = "crf"
+    form_of_outputs = "tags and probabilities"
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.probabilities = {}  # {split: {index of a sequence: (words, labels)}}
 
     def options(self):
         return ["--conllu-column", str(self.task.cfg.conllu_column)]
 
     def predictions_of_split(self, split, outputs):
-        """The tags of each sentence, divided among the sequences that it was split into."""
+        """1 for the tag of each word, and 0 for the others: (words, labels) of each sequence.
+
+        Keeps the probabilities, with which the CRF votes: its most probable sequence has more than
+        the most probable tag of each word.
+        """
+        num_labels = len(self.task.state.labels)
+        tags = []
+        probabilities = []
+        for outputs_of_sentence in outputs:
+            indices, probabilities_of_words = split_word_outputs(outputs_of_sentence, num_labels)
+            tags.append(one_hot(indices, num_labels))
+            probabilities.append(probabilities_of_words)
+        self.probabilities[split] = self.divide_among_sequences(split, probabilities)
+        return self.divide_among_sequences(split, tags)
+
+    def divide_among_sequences(self, split, sentences):
+        """Divides what each sentence has for its words among the sequences that it was split into.
+
+        Args:
+            sentences: list of arrays, (words, labels)
+        Returns: {index of a sequence: (words, labels)}
+        """
         dataset = self.task.datasets[split]
-        predictions = {}
+        parts = {}
         words_before = 0  # in the same sentence
         for index, sentence in enumerate(dataset.sentence_of):
             if index and dataset.sentence_of[index - 1] != sentence:
                 words_before = 0
             words_end = words_before + dataset.number_of_words(index)
-            tags = outputs[sentence][words_before:words_end]
-            predictions[index] = list(map(int, tags))
+            parts[index] = sentences[sentence][words_before:words_end]
             words_before = words_end
-        return predictions
+        return parts
+
+    def combined_predictions(self, encoder, baseline):
+        """The means of the probabilities of encoder and CRF."""
+        both = {}
+        for split in baseline:
+            both[split] = {}
+            for index, probabilities in self.probabilities[split].items():
+                both[split][index] = (encoder[split][index] + probabilities) / 2
+        return {TAG_ENSEMBLE: both}
 
 
 def rows_of_examples(predictions, indices):

@@ -13,7 +13,7 @@ from ..base.files import atomic_write
 from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
 from ..evaluation.baseline_scores import BAG_OF_WORDS, CRF
-from ..evaluation.ensemble import ENSEMBLE
+from ..evaluation.ensemble import ENSEMBLES
 
 ENCODER = "encoder"
 RESULTS_FILE = "results.tsv"
@@ -33,7 +33,7 @@ TABLE_COLUMNS = [
     "settings",
 ]
 PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
-LABELLING_PREDICTORS = [ENCODER, ENSEMBLE, *PAIRED_BASELINES]  # with a command for new texts
+LABELLING_PREDICTORS = [ENCODER, *ENSEMBLES, *PAIRED_BASELINES]  # with a command for new texts
 WHY_UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -152,7 +152,7 @@ def compare_predictors(results):
     comparable = [result for result in results if result.metric == encoder.metric]
 
     def cheapness(predictor):
-        return predictor != ENSEMBLE, predictor != ENCODER
+        return predictor not in ENSEMBLES, predictor != ENCODER
 
     best = max(comparable, key=lambda result: (result.score, *cheapness(result.predictor)))
     highest = f"highest {best.metric} on {best.file_name}"
@@ -166,7 +166,7 @@ def compare_predictors(results):
         if other.score == best.score:
             level.append(other.predictor)
         # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
-        elif other.predictor != ENSEMBLE and not is_clearly_ahead(best, other):
+        elif other.predictor not in ENSEMBLES and not is_clearly_ahead(best, other):
             close.append(other.predictor)
     line = f"{highest}: the {best.predictor}"
     if level:
