@@ -27,6 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.evaluation.ensemble import TAG_ENSEMBLE
 from maelm_fairseq.preparation.stable_hash import split_by_hash, stable_number
 from small_variants import VARIANT_TITLES
 
@@ -36,6 +37,7 @@ TRIALS_RECORD = "tags_trials.csv"
 ARCHIVES = {"dutch_entities": "seqlearn-0.2.tar.gz", "us_addresses": "usaddress-0.5.16.tar.gz"}
 METRICS = {"dutch_entities": "f1", "us_addresses": "accuracy"}
 SENTENCE_END = (".", "!", "?")
+WITH_CRF = ", together with a CRF"
 TRIALS = "trials"  # the folder of their runs
 
 
@@ -167,9 +169,12 @@ def write_record(run):
         if encoder == TRIALS:
             continue
         for row in scored_rows(path):
-            is_encoder = row.start == "scratch" or row.start.endswith(".pt")
-            # Each run has the same baselines.
-            predictor, name = (encoder, path.parent.name) if is_encoder else (row.start, "")
+            if row.start == "scratch" or row.start.endswith(".pt"):
+                predictor, name = encoder, path.parent.name
+            elif row.start == TAG_ENSEMBLE:
+                predictor, name = f"{encoder}{WITH_CRF}", path.parent.name
+            else:  # each run has the same baselines
+                predictor, name = row.start, ""
             rows.append([row.task, predictor, name, row.split, row.median, row.error])
     columns = ["task", "predictor", "run", "file", "score", "error"]
     add_to_record(RECORD, rows, columns, num_keys=4)
@@ -183,11 +188,19 @@ def score_table():
     records = records.sort_values("run", kind="stable", na_position="last")  # encoders come first
     for predictor, predictor_records in records.groupby("predictor", sort=False):
         scores = predictor_records.groupby(["task", "file"]).score.mean()
-        runs = str(predictor_records.run.nunique()) if predictor in VARIANT_TITLES else ""
+        runs = str(predictor_records.run.nunique() or "")  # baselines have none
         cells = [f"{scores[column]:.2f}" for column in columns]
-        rows.append([VARIANT_TITLES.get(predictor, predictor), runs, *cells])
+        rows.append([title_of(predictor), runs, *cells])
     names = [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]
     return markdown_table(["", "runs", *names], rows)
+
+
+def title_of(predictor):
+    """The title of a predictor in the table."""
+    encoder = predictor.removesuffix(WITH_CRF)
+    if encoder not in VARIANT_TITLES:
+        return predictor
+    return VARIANT_TITLES[encoder] + predictor.removeprefix(encoder)
 
 
 def main():

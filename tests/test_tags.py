@@ -93,6 +93,7 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
                 rows.append([task, split, metric, score, 1.0, start])
                 rows.append([task, split, metric, 70.0, 1.0, "CRF"])
                 rows.append([task, split, "precision", 10.0, 1.0, "CRF"])
+                rows.append([task, split, metric, 75.0, 1.0, "encoder and CRF together"])
         folder = tmp_path / "tags" / run
         folder.mkdir(parents=True)
         columns = ["task", "split", "metric", "median", "error", "start"]
@@ -113,7 +114,9 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
     assert trials == [["batch32-epochs5", "40.00", ""], ["batch32-epochs5 --lr 1", "40.00", ""]]
     assert [cells_of(line) for line in tags.score_table().splitlines()[2:]] == [
         [VARIANT_TITLES["small"], "2", *["55.00"] * 4],
+        [f"{VARIANT_TITLES['small']}, together with a CRF", "2", *["75.00"] * 4],
         [VARIANT_TITLES["untrained"], "1", *["30.00"] * 4],
+        [f"{VARIANT_TITLES['untrained']}, together with a CRF", "1", *["75.00"] * 4],
         ["CRF", "", *["70.00"] * 4],
     ]
 
