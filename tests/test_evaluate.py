@@ -415,6 +415,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     first, text = texts
     assert rows_of(text, "Minimal pairs: made") == rows_of(first, "Minimal pairs: made")
     assert "Score" not in text
+    assert "of one seed, for these two models only; of more, over seeds, too." in text
     assert "with 95% intervals over pairs, within groups; by chance, 50% are right." in text
     table = pd.read_csv(tmp_path / "out" / "scores.csv").set_index(["model", "feature"]).value
     shown = rows_of(text.replace("\\|", ""), "Minimal pairs: made")

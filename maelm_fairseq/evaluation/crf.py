@@ -113,12 +113,11 @@ class ConditionalRandomField:
         """The probabilities of labels for each word of a sentence: (words, labels)."""
         self.tagger.set(word_features(words))
         known = {*self.tagger.labels()}
-        rows = []
-        for place in range(len(words)):
-            rows.append(
-                [self.tagger.marginal(label, place) if label in known else 0.0 for label in labels]
-            )
-        return np.array(rows).reshape(len(words), len(labels))
+        probabilities = np.zeros((len(words), len(labels)))
+        for place, column in np.ndindex(*probabilities.shape):
+            if labels[column] in known:
+                probabilities[place, column] = self.tagger.marginal(labels[column], place)
+        return probabilities
 
 
 def read_model(path):

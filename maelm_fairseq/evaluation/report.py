@@ -23,6 +23,10 @@ FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "l
 
 
 OVER_PAIRS = "over pairs, within groups"
+PAIRS_NOTE = (
+    "Minimal pairs, in points, with 95% intervals: of one seed, for these two models only; of more, "
+    "over seeds, too. *Differing* is the number of pairs that a seed or more decides differently."
+)
 
 
 def frame_to_markdown(frame):
@@ -246,10 +250,7 @@ class Report:
             text += self.comparison_on_tasks(arms, titles)
         if self.pairs:
             rows = frame_to_markdown(self.pair_differences(arms))
-            text += (
-                "Minimal pairs, in points; 95% intervals as above, and over seeds, if there are "
-            )
-            text += f"several.\n\n{rows}\n"
+            text += f"{PAIRS_NOTE}\n\n{rows}\n"
         return text
 
     def comparison_on_tasks(self, arms, titles):
