@@ -85,9 +85,10 @@ def check_tagger_matches(model, tagged, checkpoint):
     except UsageError as error:
         fault = "expected one that finetune_tagging.sh has fine-tuned"
         raise UsageError(f"--checkpoint {checkpoint}: {error}; {fault}") from None
-    if model.info.labels != tagged.labels:
+    tags = model.info.labels or []
+    if tags != tagged.labels:
         raise UsageError(
-            f"--checkpoint {checkpoint}: it predicts the tags {', '.join(model.info.labels)}, "
+            f"--checkpoint {checkpoint}: it predicts the tags {', '.join(tags)}, "
             f"expected {', '.join(tagged.labels)}, as in --labelled; give the folder that it was "
             "fine-tuned on"
         )
