@@ -25,7 +25,8 @@ FEATURE_TITLES = {"mean": "mean of tokens", "first": "`<s>`", "side_by_side": "l
 OVER_PAIRS = "over pairs, within groups"
 PAIRS_NOTE = (
     "Minimal pairs, in points, with 95% intervals: of one seed, for these two models only; of "
-    "more, over seeds, too. *Differing* is the number of pairs that a seed or more decides differently."
+    "more, over seeds, too. *Differing* is the number of pairs that at least one seed decides "
+    "differently."
 )
 
 
