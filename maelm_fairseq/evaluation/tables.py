@@ -79,7 +79,8 @@ def print_comparison(report, arms):
         estimate, low, high, seeds = report.differences(arms).loc["mean"].iloc[:4]
         interval = f"{low:+.2f} to {high:+.2f}"
         over = f"over {seeds:g} seeds" if seeds > 1 else "over examples, for these two models only"
-        print(f"{title}, mean over tasks: {estimate:+.2f} ({interval}, {over})")
+        scored = "mean over tasks" if len(report.averaged) > 1 else report.averaged[0]
+        print(f"{title}, {scored}: {estimate:+.2f} ({interval}, {over})")
     for name, row in report.pair_differences(arms).iterrows():
         more = f" and {row.seeds:g} seeds" if row.seeds > 1 else ", for these two models only"
         interval = f"{row['from']:+.2f} to {row.to:+.2f}, {report.source_of_interval(name)}{more}"
