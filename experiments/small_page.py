@@ -259,7 +259,11 @@ class Page(SmallRecords):
                 cells[f"{updates:.0f} updates"] = ", ".join(f"{value:.2f}" for value in values)
         frame = pd.DataFrame.from_dict(rows, orient="index").fillna("")
         counts = sorted(int(name.split()[0]) for name in frame.columns)
-        shown = [count for count in counts if count in (500, 1000) or count % 1500 == 0]
+        shown = [
+            count
+            for count in counts
+            if count in (500, 1000) or count % (1500 if count <= 9000 else 3000) == 0
+        ]
         return frame_to_markdown(frame[[f"{count} updates" for count in shown]])
 
 
