@@ -189,7 +189,7 @@ def score_table():
     for predictor, predictor_records in records.groupby("predictor", sort=False):
         scores = predictor_records.groupby(["task", "file"]).score.mean()
         runs = str(predictor_records.run.nunique() or "")  # baselines have none
-        cells = [f"{scores[column]:.2f}" for column in columns]
+        cells = [f"{scores[column]:.2f}" if column in scores else "" for column in columns]
         rows.append([title_of(predictor), runs, *cells])
     names = [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]
     return markdown_table(["", "runs", *names], rows)
