@@ -39,6 +39,24 @@ def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
     assert ("--cooccurrence-embeddings" in printed) == (not variant.endswith("_random"))
 
 
+@pytest.mark.parametrize("lever", ["half_batch", "double_batch"])
+def test_other_batches_have_as_many_sequences_in_all(data, tmp_path, lever):
+    """--batch-size alone keeps the effective batch."""
+
+    def sequences(variant):
+        (tmp_path / "data").unlink(missing_ok=True)
+        (tmp_path / "data").symlink_to(data)
+        words = small_variants.options_of_recipe(f"{variant}-1", tmp_path).split()
+        dry = ["--save-dir", tmp_path / "run", "--gpus", 0, "--dry-run"]
+        printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
+        product = 1
+        for option in ["batch-size", "update-freq", "max-update"]:
+            product *= int(re.findall(rf"--{option} (\d+)", printed)[-1])
+        return product
+
+    assert sequences(lever) == sequences("short") == 64 * 3000
+
+
 def test_names_are_of_variants():
     variants = {variant_and_seed(name)[0] for name in small_variants.encoder_names()}
     assert variants == {*OPTIONS_OF_VARIANT}
