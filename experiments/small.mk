@@ -18,7 +18,7 @@ MEASURE = $(PYTHON) small.py --run $(RUN) $(addprefix --pairs ,$(PAIRS))
 .SECONDARY:
 .PHONY: all page tuning tuning_page
 
-all: $(patsubst %,records/small/%.csv,$(filter-out small_cased-%,$(shell $(PYTHON) small.py list))) records/small/baselines.npz
+all: $(patsubst %,records/small/%.csv,$(shell $(PYTHON) small.py list)) records/small/baselines.npz
 
 page:
 	$(PYTHON) small_page.py

@@ -3,7 +3,7 @@
 records.
 
     python small.py list
-        the names of all encoders, VARIANT-SEED
+        the names of all encoders that it measures, VARIANT-SEED
     python small.py options small-1 --run RUN
         the options of pretrain_small.sh for one
     python small.py data small-1 --run RUN
@@ -58,6 +58,7 @@ from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
     SEEDS,
+    TAGGERS,
     TRAINING_LEVERS,
     UNTRAINED,
     data_folder,
@@ -300,7 +301,8 @@ def main():
     args = parser.parse_args()
     SMALL_RECORDS.mkdir(parents=True, exist_ok=True)
     if args.what == "list":
-        return print(*encoder_names(), *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
+        names = [name for name in encoder_names() if variant_and_seed(name)[0] not in TAGGERS]
+        return print(*names, *(f"{UNTRAINED}-{seed}" for seed in SEEDS), sep="\n")
     if args.what == BASELINES_RECORD:
         return measure_baselines(args.run, args.pairs)
     if args.what == "task_texts":

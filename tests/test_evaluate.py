@@ -411,7 +411,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     advice = "give the model another name in --names"
     if is_fast_in_bfloat16("cpu"):
         printed_error = script("recipes/evaluate.sh", *options, "--bf16-autocast", status=1).stderr
-        assert "precision was not given and is bfloat16; " + advice in printed_error
+        assert f"precision was not given and is bfloat16; {advice}" in printed_error
     first, text = texts
     assert rows_of(text, "Minimal pairs: made") == rows_of(first, "Minimal pairs: made")
     assert "Score" not in text

@@ -108,6 +108,7 @@ def test_pairs_that_a_model_cannot_decide(pretrained):
         pairs = Pairs("blimp", "", origins, ["kan", "lo"], ["lo", bad], groups)
         fault = f"x/blimp.tsv: line 7: .* has {size} tokens, expected 1 to 30; change it"
         refuses(fault, check_pairs_fit, model, pairs)
+        refuses(fault, decide_pairs, model, pairs)
     model.score = lambda texts: [(np.nan, 1) for _ in texts]
     pairs = Pairs("blimp", "", ["line 5"], ["kan"], ["lo"], np.array([""]))
     refuses("blimp: the model's bits are NaN or infinite", decide_pairs, model, pairs)

@@ -29,32 +29,34 @@ from tables import cells
 BAG, FREQUENT = "bag of words", "most frequent class"
 
 
-@pytest.mark.parametrize("variant", [*small_variants.VARIANTS, *small_variants.OBJECTIVES, "deep"])
-def test_variants_are_options_of_the_recipe(data, tmp_path, variant):
+@pytest.fixture
+def dry_run(data, tmp_path):
+    """A function: what the recipe prints of the options of an encoder."""
     (tmp_path / "data").symlink_to(data)
-    words = small_variants.options_of_recipe(f"{variant}-7", tmp_path).split()
-    dry = ["--save-dir", tmp_path / "run", "--gpus", 0, "--dry-run"]
-    printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
+
+    def run(name):
+        words = small_variants.options_of_recipe(name, tmp_path).split()
+        dry = ["--save-dir", tmp_path / "run", "--gpus", 0, "--dry-run"]
+        return script("recipes/pretrain_small.sh", *dry, *words).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("variant", [*small_variants.VARIANTS, *small_variants.OBJECTIVES, "deep"])
+def test_variants_are_options_of_the_recipe(dry_run, variant):
+    printed = dry_run(f"{variant}-7")
     assert "--seed 7" in printed
     assert ("--cooccurrence-embeddings" in printed) == (not variant.endswith("_random"))
 
 
-@pytest.mark.parametrize("lever", ["half_batch", "double_batch"])
-def test_other_batches_have_as_many_sequences_in_all(data, tmp_path, lever):
+@pytest.mark.parametrize("lever", ["short", "half_batch", "double_batch"])
+def test_other_batches_have_as_many_sequences_in_all(dry_run, lever):
     """--batch-size alone keeps the effective batch."""
-
-    def sequences(variant):
-        (tmp_path / "data").unlink(missing_ok=True)
-        (tmp_path / "data").symlink_to(data)
-        words = small_variants.options_of_recipe(f"{variant}-1", tmp_path).split()
-        dry = ["--save-dir", tmp_path / "run", "--gpus", 0, "--dry-run"]
-        printed = script("recipes/pretrain_small.sh", *dry, *words).stdout
-        product = 1
-        for option in ["batch-size", "update-freq", "max-update"]:
-            product *= int(re.findall(rf"--{option} (\d+)", printed)[-1])
-        return product
-
-    assert sequences(lever) == sequences("short") == 64 * 3000
+    printed = dry_run(f"{lever}-1")
+    sequences = 1
+    for option in ["batch-size", "update-freq", "max-update"]:
+        sequences *= int(re.findall(rf"--{option} (\d+)", printed)[-1])
+    assert sequences == 64 * 3000
 
 
 def test_names_are_of_variants():

@@ -110,13 +110,11 @@ class ConditionalRandomField:
         return self.tagger.tag(word_features(words))
 
     def probabilities(self, words, labels):
-        """The probabilities of labels for each word of a sentence: (words, labels)."""
+        """The probabilities of labels, all of training, for each word: (words, labels)."""
         self.tagger.set(word_features(words))
-        known = {*self.tagger.labels()}
         probabilities = np.zeros((len(words), len(labels)))
         for place, column in np.ndindex(*probabilities.shape):
-            if labels[column] in known:
-                probabilities[place, column] = self.tagger.marginal(labels[column], place)
+            probabilities[place, column] = self.tagger.marginal(labels[column], place)
         return probabilities
 
 

@@ -19,9 +19,7 @@ def interval_over_seeds_and_items(seed_values, item_error):
         item_error: the standard error of their mean over items
     Returns: low, high
     """
-    num_seeds = len(seed_values)
-    seed_error = np.std(seed_values, ddof=1) / np.sqrt(num_seeds)
-    over_seeds = stats.t.ppf(0.975, num_seeds - 1) * seed_error
+    over_seeds = stats.t.ppf(0.975, len(seed_values) - 1) * stats.sem(seed_values)
     half = np.hypot(over_seeds, stats.norm.ppf(0.975) * item_error)
     mean = np.mean(seed_values)
     return mean - half, mean + half

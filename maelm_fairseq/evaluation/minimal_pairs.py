@@ -36,8 +36,9 @@ def decide_pairs(model, pairs):
 
     Args: as for `check_pairs_fit`
     Raises:
-        UsageError: the model cannot score
+        UsageError: as `check_pairs_fit`; or the model cannot score
     """
+    check_pairs_fit(model, pairs)
     texts = [*pairs.good, *pairs.bad]
     bits = np.array([total for total, _ in model.score(texts)]).reshape(2, -1)
     if not np.isfinite(bits).all():

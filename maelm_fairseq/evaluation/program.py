@@ -119,7 +119,7 @@ def evaluate(args, fetch):
         origin = origin_of_decisions(pairs, args, models[name].model.device)
         if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
             check_pairs_fit(models[name].model, pairs)
-            pairs_to_decide.append((name, pairs))
+            pairs_to_decide.append((name, pairs, origin))
     to_probe = [*itertools.product(models, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
         record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
@@ -132,12 +132,11 @@ def evaluate(args, fetch):
         record_baselines(baselines, task, args.few_shot_repeats)
         for record in baselines.values():
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
-    for name, pairs in pairs_to_decide:
+    for name, pairs, origin in pairs_to_decide:
         print(f"{pairs.name}: {name} decides {len(pairs.good):,} pairs", flush=True)
         model = models[name].model
         with autocast(args, model.device):
             decisions = decide_pairs(model, pairs)
-        origin = origin_of_decisions(pairs, args, model.device)
         arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
         records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(baselines.values()))

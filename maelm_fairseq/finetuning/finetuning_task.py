@@ -175,16 +175,18 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         if not from_checkpoint:  # from a checkpoint, the state is there already
             for split in (self.cfg.valid_subset or "").split(","):
                 check_not_test_split(split)
+            checksums = {}
+            for split in ["train", "valid"]:
+                path = self.path(split, required=False)
+                checksums[f"{split}_file"] = path and sha256(path)
             start = self.starting_checkpoint()
             if start:
-                self.keep_history(*start)
+                self.keep_history(*start, checksums["train_file"])
                 copy_encoder_options(*start, cfg)
             else:
                 self.record_state(pretraining_updates=0)
             self.prepare_state()
-            for split in ["train", "valid"]:  # a resumed run must have the same files
-                path = self.path(split, required=False)
-                self.record_state(**{f"{split}_file": path and sha256(path)})
+            self.record_state(**checksums)  # a resumed run must have the same files
         model = super().build_model(cfg, from_checkpoint)
         self.set_max_tokens(model)
         self.add_head(model)
@@ -212,11 +214,14 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         path, state, _ = first_accepted(paths, read_checkpoint)
         return path, state
 
-    def keep_history(self, path, checkpoint):
-        """Puts into the state how the encoder of a checkpoint was pretrained and fine-tuned."""
+    def keep_history(self, path, checkpoint, train_file):
+        """Puts into the state how the encoder of a checkpoint was pretrained and fine-tuned.
+
+        Args:
+            train_file: the SHA-256 of the file that it is fine-tuned on now
+        """
         info = info_of_checkpoint(checkpoint, path)
         self.record_state(**asdict(info.pretraining))
-        train_file = sha256(self.path("train"))
         earlier = [digest for digest in info.train_files_sha256 if digest != train_file]
         self.record_state(earlier_train_files=earlier)
 
