@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import socket
+import threading
 import typing
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from maelm_fairseq.base.destinations import check_new, check_new_file, check_out
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_folder, atomic_write
 from maelm_fairseq.base.json_files import read_json, save_json
+from maelm_fairseq.base.locks import logger as logger_of_locks
+from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.typed_values import as_type
 from maelm_fairseq.config import MaeLmConfig
@@ -163,6 +166,33 @@ def test_programs_refuse_what_they_cannot_write_before_all_else(program, inputs,
         assert error.startswith(f"{tmp_path}/{place}")
         assert "choose another --dest" in error
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_who_waits_for_another_says_so(tmp_path, monkeypatch):
+    steps = []
+    waiting = threading.Event()
+
+    def warn(message):
+        steps.append(message)
+        waiting.set()
+
+    def work():
+        with one_at_a_time(tmp_path):
+            steps.append("the second at work")
+            waiting.set()
+
+    monkeypatch.setattr(logger_of_locks, "warning", warn)
+    second = threading.Thread(target=work)
+    with one_at_a_time(tmp_path):
+        second.start()
+        waiting.wait()
+        steps.append("the first has finished")
+    second.join()
+    assert steps == [
+        f"{tmp_path}: waiting for another process that is at work in it",
+        "the first has finished",
+        "the second at work",
+    ]
 
 
 def test_a_pipe_is_no_file_with_a_checksum(tmp_path):

@@ -17,14 +17,19 @@ class HeldError(Exception):
 def one_at_a_time(path):
     """Holds a lock: one process of this machine at a time runs the block.
 
-    Where the file system has no locks, nothing is held.
+    A process that has to wait says so. Where the file system has no locks, nothing is held.
 
-    All of them can read the file `path`.
+    Args:
+        path: file or folder that all of them can read
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.warning(f"{path}: waiting for another process that is at work in it")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
