@@ -135,8 +135,8 @@ class Verdict(NamedTuple):
     """Which predictors score highest on the dev file."""
 
     line: str  # for the user
-    # The names of those by which to label texts: the highest, which is the last, after those that
-    # cost less and that it is not clearly ahead of, the cheapest first.
+    # The names of those by which to label texts, the cheapest first: the highest, and before it
+    # those that cost less and that it is not clearly ahead of.
     worth_using: List[str]
 
 
@@ -148,43 +148,44 @@ def compare_predictors(results):
     Args:
         results: list of `Result` of the dev file, the encoder's first; their first metric counts
     """
-    encoder = results[0]
-    comparable = [result for result in results if result.metric == encoder.metric]
-
-    def cheapness(predictor):
-        return predictor not in ENSEMBLES, predictor != ENCODER
-
-    best = max(comparable, key=lambda result: (result.score, *cheapness(result.predictor)))
-    highest = f"highest {best.metric} on {best.file_name}"
+    metric = results[0].metric
+    comparable = [result for result in results if result.metric == metric]
+    best = max(comparable, key=lambda result: (result.score, -cost(result.predictor)))
+    highest = f"highest {metric} on {best.file_name}"
     if math.isinf(best.score):
         return Verdict(f"{highest}: none, as it is undefined: {WHY_UNDEFINED}", [])
-    level = []
-    close = []
-    for other in comparable:
-        if other is best:
-            continue
-        if other.score == best.score:
-            level.append(other.predictor)
-        # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
-        elif other.predictor not in ENSEMBLES and not is_clearly_ahead(best, other):
-            close.append(other.predictor)
     line = f"{highest}: the {best.predictor}"
+    others = [result for result in comparable if result is not best]
+    level = [result.predictor for result in others if result.score == best.score]
     if level:
         line += f", level with {' and '.join(f'the {name}' for name in level)}"
+    # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
+    close = [
+        result
+        for result in others
+        if result.score < best.score
+        and result.predictor not in ENSEMBLES
+        and not is_clearly_ahead(best, result)
+    ]
     if close:
-        line += f", not clearly ahead of {' or '.join(f'the {name}' for name in close)}"
-    worth_using = []
-    if best.predictor in LABELLING_PREDICTORS:
-        for name in [best.predictor, *close]:
-            if name in LABELLING_PREDICTORS and cheapness(name) >= cheapness(best.predictor):
-                worth_using.append(name)
-    score_of = {result.predictor: result.score for result in comparable}
-    undominated = []
-    for name in sorted(worth_using, key=cheapness, reverse=True):
-        # What costs more must score more.
-        if not undominated or score_of[name] > score_of[undominated[-1]]:
-            undominated.append(name)
-    return Verdict(line, undominated)
+        names = [f"the {result.predictor}" for result in close]
+        line += f", not clearly ahead of {' or '.join(names)}"
+    if best.predictor not in LABELLING_PREDICTORS:
+        return Verdict(line, [])
+    worth_using: List[Result] = []
+    for result in sorted([*close, best], key=lambda result: cost(result.predictor)):
+        if result.predictor in LABELLING_PREDICTORS:
+            # What costs more must score more.
+            if not worth_using or result.score > worth_using[-1].score:
+                worth_using.append(result)
+    return Verdict(line, [result.predictor for result in worth_using])
+
+
+def cost(predictor):
+    """The rank of a predictor by what it costs to train and use, from 0 for baselines."""
+    if predictor in ENSEMBLES:
+        return 2
+    return 1 if predictor == ENCODER else 0
 
 
 def is_clearly_ahead(result, other):
