@@ -26,6 +26,7 @@ from arms import (
     keeps_trajectory,
 )
 from maelm_fairseq.base.command_line import Parser
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.checkpoints.building import build_model, num_updates_of, read_checkpoint
@@ -153,8 +154,13 @@ def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_
         command += ["--save-dir", dest, *FINE_TUNING, *more]
         run_quietly(sys.executable, *command)
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
-    is_wanted = (results.split == "dev.tsv") & (results.start == str(checkpoint))
-    for row in results[is_wanted].itertuples():
+    is_wanted = (results.split == "dev.tsv") & (results.start == os.path.abspath(checkpoint))
+    results = results[is_wanted]
+    missing = set(tasks) - set(results.task)
+    if missing:
+        fault = f"found no score of {checkpoint} for {', '.join(sorted(missing))}, expected one"
+        raise UsageError(f"{dest}/results.tsv: {fault}")
+    for row in results.itertuples():
         yield Measurement(
             task=row.task,
             feature=FINE_TUNED,

@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
-from maelm_fairseq.data.cooccurrence import count_neighbours, embeddings
+from maelm_fairseq.base_task import make_task
+from maelm_fairseq.data.cooccurrence import compute_embeddings, count_neighbours
 from maelm_fairseq.finetuning.prediction import predict_split
-from maelm_fairseq.finetuning.task_loading import load_task, make_task
+from maelm_fairseq.finetuning.task_loading import load_task
 from maelm_fairseq.task import MAX_COUNTED_TOKENS
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
@@ -39,7 +40,7 @@ def word_vectors(data, width):
     vocabulary = len(task.source_dictionary)
     blocks = task.read_split("train").evenly_spaced_blocks(MAX_COUNTED_TOKENS)
     pairs, counts = count_neighbours(blocks, vocabulary)
-    return embeddings(pairs, counts, vocabulary, width, std=1.0).numpy()
+    return compute_embeddings(pairs, counts, vocabulary, width, std=1.0).numpy()
 
 
 def predict_with_word_vectors(labelled, vectors, data):

@@ -1,13 +1,14 @@
 """What all tasks of this plugin have in common."""
 
 import copy
+from dataclasses import fields
 
 from omegaconf import OmegaConf
 
 from .base.errors import UsageError
 from .base.option_fields import check_ranges
 from .data.epochs import ResumableIterator
-from .fairseq_api import FairseqTask
+from .fairseq_api import FairseqTask, tasks
 from .precision import check_precision
 
 # Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
@@ -62,6 +63,20 @@ class MaeLmBaseTask(FairseqTask):
         batching = {name: options.pop(name, default) for name, default in BATCH_OPTIONS.items()}
         options = {name: value for name, value in options.items() if name not in IGNORED_OPTIONS}
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
+
+
+def make_task(name, **options):
+    """A task outside fairseq's commands.
+
+    Options that fairseq takes from other sections are None, except for the seed, which is 1.
+    """
+    config_class = tasks.TASK_DATACLASS_REGISTRY[name]
+    options_of_run = {}
+    for field in fields(config_class):
+        if str(field.default).startswith("${"):
+            options_of_run[field.name] = None
+    cfg = config_class(**{**options_of_run, "seed": 1, **options})
+    return tasks.TASK_REGISTRY[name].setup_task(cfg)
 
 
 def check_metric_is_logged(metric, logged):

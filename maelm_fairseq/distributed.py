@@ -20,11 +20,22 @@ def from_all_processes(value):
     return values
 
 
-def from_first_process(tensor):
-    """A tensor, on the CPU, with the values that it has in the first of all processes."""
+def compute_in_first_process(compute, shapes):
+    """Tensors that the first process computes, for all processes.
+
+    Args:
+        compute: a function that returns a list of float32 tensors on the CPU; others do not call it
+        shapes: of these tensors
+    Returns: what `compute` returns
+    """
     if not is_running():
-        return tensor
+        return compute()
+    if torch.distributed.get_rank() == 0:
+        tensors = compute()
+    else:
+        tensors = [torch.empty(shape) for shape in shapes]
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    shared = tensor.to(device)
-    torch.distributed.broadcast(shared, 0)
-    return shared.cpu()
+    tensors = [tensor.to(device) for tensor in tensors]
+    for tensor in tensors:
+        torch.distributed.broadcast(tensor, 0)
+    return [tensor.cpu() for tensor in tensors]

@@ -22,9 +22,9 @@ from .base.command_line import Parser, check_different_names, number_in_range
 from .base.destinations import check_new
 from .base.files import atomic_folder
 from .base.running import run_main
+from .base_task import make_task
 from .checkpoints.building import default_device, load_model
 from .config import check_positions
-from .task import MaeLmTask, MaeLmTaskConfig
 from .vocabulary import load_dictionary
 
 
@@ -105,17 +105,14 @@ def load_blocks(args):
         tokens = positions[shortest]
     option = f"--tokens-per-sample {tokens}"
     check_positions(tokens, positions[shortest], option, "lower it", shortest)
-    config = MaeLmTaskConfig(
+    task = make_task(
+        "mae_lm",
         data=args.data,
         seed=args.seed,
         mask_prob=args.mask_prob,
         sample_break_mode=args.sample_break_mode,
         tokens_per_sample=tokens,
-        fp16=False,
-        bf16=False,
-        amp=False,
     )
-    task = MaeLmTask.setup_task(config)
     task.load_dataset(args.split)
     blocks = sample_blocks(task.dataset(args.split), args.tokens, args.mask_prob, args.seed)
     return dictionary, blocks

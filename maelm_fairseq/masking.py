@@ -18,7 +18,7 @@ from .base.tokenizer import MASK, UNKNOWN
 from .vocabulary import dictionary_word_starts
 
 NO_POSITION = -1  # the position of padding
-# Independent streams of random numbers: how many positions are selected, and which.
+# Different streams of random numbers: how many positions are selected, and which.
 COUNT_STREAM = 0
 POSITION_STREAM = 1
 

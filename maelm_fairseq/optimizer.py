@@ -117,8 +117,17 @@ class TorchAdamW(FairseqAdam):
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         """Takes the moments from a checkpoint; the options are this run's, as all others are."""
+        if FLOAT32_WEIGHTS in state_dict:
+            self.load_float32_weights(state_dict[FLOAT32_WEIGHTS])
+        shares = [group[LR_SHARE_KEY] for group in self.param_groups]
+        options = {**self.optimizer_config, **(optimizer_overrides or {})}
+        super().load_state_dict(state_dict, options)
+        for group, share in zip(self.param_groups, shares):
+            group[LR_SHARE_KEY] = share
+
+    def load_float32_weights(self, saved_weights):
+        """Gives the model the weights of a checkpoint that `state_dict` has saved."""
         weights = list(self.params)
-        saved_weights = state_dict.get(FLOAT32_WEIGHTS, weights)
         if len(saved_weights) != len(weights):
             raise UsageError(
                 f"{FLOAT32_WEIGHTS}: found {len(saved_weights)} weights, expected {len(weights)}"
@@ -132,11 +141,6 @@ class TorchAdamW(FairseqAdam):
                 shapes = f"found the shape {tuple(saved.shape)}, expected {tuple(weight.shape)}"
                 raise UsageError(f"{FLOAT32_WEIGHTS}: {shapes}")
             weight.data.copy_(saved)
-        shares = [group[LR_SHARE_KEY] for group in self.param_groups]
-        options = {**self.optimizer_config, **(optimizer_overrides or {})}
-        super().load_state_dict(state_dict, options)
-        for group, share in zip(self.param_groups, shares):
-            group[LR_SHARE_KEY] = share
 
     def zero_grad(self):
         self._optimizer.zero_grad()

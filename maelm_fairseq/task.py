@@ -16,9 +16,9 @@ from .base.line_index import check_index
 from .base.option_fields import as_dict, setting
 from .base_task import MaeLmBaseTask, check_metric_is_logged
 from .data.blocks import TokenBlocks
-from .data.cooccurrence import count_neighbours, embeddings
+from .data.cooccurrence import compute_embeddings, count_neighbours
 from .data.masked_items import MaskedBlockDataset
-from .distributed import from_first_process
+from .distributed import compute_in_first_process
 from .fairseq_api import (
     ChoiceEnum,
     distributed_utils,
@@ -118,23 +118,33 @@ class MaeLmTask(MaeLmBaseTask):
                 f"--cooccurrence-embeddings: --encoder-embed-dim {width} "
                 f"must be at most {vocabulary_size}, the symbols of dict.txt"
             )
+        # One process, because it takes memory, and because machines may differ in the last bits.
+        vectors, log_frequencies = compute_in_first_process(
+            lambda: self.count_text(vocabulary_size, width),
+            [(vocabulary_size, width), (vocabulary_size,)],
+        )
+        filled = vectors.any(dim=1)
+        with torch.no_grad():
+            model.embed_tokens.weight[filled] = vectors[filled]
+            model.lm_head.bias.copy_(log_frequencies)
+        logger.info(
+            f"{int(filled.sum()):,} of {vocabulary_size:,} embeddings "
+            "start from co-occurrence in the training text"
+        )
+
+    def count_text(self, vocabulary_size, width):
+        """What can be counted in the training text: `[embeddings, log_frequencies]`.
+
+        Returns: float32 (N, C), zeros for symbols that co-occurrence says nothing about, and (N,)
+        """
         logger.info("counting co-occurrence in the training text, which takes seconds to a minute")
         text = self.read_split(self.cfg.train_subset)
         pairs, counts = count_neighbours(
             text.evenly_spaced_blocks(MAX_COUNTED_TOKENS), vocabulary_size
         )
-        vectors = embeddings(pairs, counts, vocabulary_size, width, EMBEDDING_STD)
-        # Those that another machine computes may differ in the last bits.
-        vectors = from_first_process(vectors)
+        vectors = compute_embeddings(pairs, counts, vocabulary_size, width, EMBEDDING_STD)
         frequencies = torch.from_numpy(text.token_counts(MAX_COUNTED_TOKENS) + 1).double()
-        filled = vectors.any(dim=1)
-        with torch.no_grad():
-            model.embed_tokens.weight[filled] = vectors[filled]
-            model.lm_head.bias.copy_((frequencies / frequencies.sum()).log())
-        logger.info(
-            f"{int(filled.sum()):,} of {vocabulary_size:,} embeddings "
-            "start from co-occurrence in the training text"
-        )
+        return [vectors, (frequencies / frequencies.sum()).log().float()]
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         """Loads a split from the folder whose turn it is.

@@ -91,16 +91,8 @@ def dictionary_word_starts(dictionary):
     """Which symbols begin a word, as `words.word_starts` says: bool (N,).
 
     Special symbols are words of their own; after them, a word begins, too.
-
-    Raises UsageError: no symbol begins a word
     """
     starts = words.word_starts(dictionary.symbols)
-    if starts is None:
-        raise UsageError(
-            "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE, "
-            "but no symbol of dict.txt begins with "
-            f"{words.WORD_START!r} or {words.BYTE_WORD_STARTS[0]!r}"
-        )
     special = [*range(dictionary.nspecial), dictionary.index(MASK)]
     starts[special] = True
     return starts

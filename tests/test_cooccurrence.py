@@ -81,7 +81,7 @@ def test_embeddings_are_singular_vectors_with_the_root_of_their_values():
     pairs = 22 * rows + columns
 
     def embeddings():
-        return cooccurrence.embeddings(pairs, counts, 22, 6, std=0.06).double().numpy()
+        return cooccurrence.compute_embeddings(pairs, counts, 22, 6, std=0.06).double().numpy()
 
     vectors = embeddings()
     # Their signs are free, but the products of rows are not.
@@ -135,12 +135,12 @@ def test_more_columns_than_symbols_are_refused(data, tmp_path):
 def test_text_that_says_nothing_of_its_tokens_fills_nothing():
     for blocks in [[np.array([4])] * 9, [np.array([4, 4, 4])] * 9]:
         pairs, counts = cooccurrence.count_neighbours([blocks], 30)
-        assert not cooccurrence.embeddings(pairs, counts, 30, 8, std=0.06).any()
+        assert not cooccurrence.compute_embeddings(pairs, counts, 30, 8, std=0.06).any()
 
 
 def test_of_few_symbols_only_those_are_filled():
     blocks = [np.array([4, 5, 4, 5]), np.array([6, 7, 6, 7])] * 9
     pairs, counts = cooccurrence.count_neighbours([blocks], 30)
-    vectors = cooccurrence.embeddings(pairs, counts, 30, 8, std=0.06)
+    vectors = cooccurrence.compute_embeddings(pairs, counts, 30, 8, std=0.06)
     assert vectors.any(dim=1).nonzero()[:, 0].tolist() == [4, 5, 6, 7]
     assert vectors[4:8].square().mean().sqrt() == pytest.approx(0.06, rel=1e-4)

@@ -17,13 +17,14 @@ from huggingface_cases import byte_level_roberta
 from labelled import KINDS, arguments, finetune, question, write_squad, write_table
 from maelm_fairseq import hub, metrics
 from maelm_fairseq.base.vocabulary_files import read_tokenizer
+from maelm_fairseq.base_task import make_task
 from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged
-from maelm_fairseq.finetuning.task_loading import load_task, make_task
+from maelm_fairseq.finetuning.task_loading import load_task
 from maelm_fairseq.finetuning.windows import pieces_of
 from stoppable_runs import finish, two_processes
 from training import assert_same_weights, checkpoint, error_of_command

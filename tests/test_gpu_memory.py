@@ -85,6 +85,7 @@ def chosen(data, monkeypatch, capsys):
     (150, "--no-fp16", 128, 8),
     (100, "--mask-prob 0.5 --encoder-mask-fade-updates 100", 128, 8),
     (150, "--update-freq 3", 32, 3),
+    (150, "--update-freq 1 --batch-size 48", 48, 1),  # which does not divide the recipe's batch
     (150, "--max-sentences 16", 16, 32),
     (150, "--max-tokens 4096", 32, 32),
     (150, "--required-batch-size-multiple 3", 32, 32),

@@ -8,7 +8,7 @@ import itertools
 import pytest
 import torch
 
-from maelm_fairseq.finetuning.task_loading import make_task
+from maelm_fairseq.base_task import make_task
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import load_dictionary
 

@@ -22,9 +22,8 @@ from vocabularies import dictionary, vocabulary
 def test_words_start_at_sentencepieces_mark_and_special_symbols_are_words():
     starts = dictionary_word_starts(dictionary("\u2581the", "cat", "\u2581", "s\u2581"))
     assert starts.tolist() == [True] * 4 + [True, False, True, False] + [True]
-    message = "--mask-whole-words needs a vocabulary of SentencePiece or byte-level BPE"
-    with pytest.raises(ValueError, match=message):
-        dictionary_word_starts(dictionary("the", "cat"))
+    fault = "the vocabulary does not mark where words begin: found no symbol that begins with"
+    refuses(fault, dictionary_word_starts, dictionary("the", "cat"))
 
 
 def test_a_fingerprint_depends_on_symbols_and_their_order():

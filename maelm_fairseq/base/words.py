@@ -11,6 +11,8 @@ import re
 import numpy as np
 import regex
 
+from .errors import UsageError
+
 WORD_START = "\u2581"  # SentencePiece's mark
 BYTE_WORD_STARTS = ("\u0120", "\u010a", "\u0109", "\u010d")  # space, newline, tab, carriage return
 # Letters, but not marks, of Unicode's line-breaking class for South East Asian scripts, and of
@@ -29,7 +31,8 @@ def word_starts(symbols):
 
     Args:
         symbols: list of N, pieces of SentencePiece or of a byte-level BPE
-    Returns: bool (N,); None if no symbol has the mark of a word's beginning
+    Returns: bool (N,)
+    Raises UsageError: no symbol has the mark of a word's beginning
     """
     if any(symbol.startswith(WORD_START) for symbol in symbols):
         marks = WORD_START
@@ -38,7 +41,11 @@ def word_starts(symbols):
         marks = BYTE_WORD_STARTS
         letters = byte_letters()
     else:
-        return None
+        raise UsageError(
+            "the vocabulary does not mark where words begin: found no symbol that begins with "
+            f"{WORD_START!r} or {BYTE_WORD_STARTS[0]!r}, expected one of SentencePiece or of a "
+            "byte-level BPE"
+        )
     return np.array(
         [symbol.startswith(marks) or begins_without_space(symbol, letters) for symbol in symbols]
     )

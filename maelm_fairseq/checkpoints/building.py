@@ -143,4 +143,4 @@ def module_of(name):
 
 def default_device():
     """Where a model runs unless something else is asked for: on a GPU if PyTorch sees one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

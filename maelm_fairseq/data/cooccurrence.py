@@ -57,7 +57,7 @@ def positive_information(pairs, counts, vocabulary_size):
     return np.maximum(information, 0)
 
 
-def embeddings(pairs, counts, vocabulary_size, width, std):
+def compute_embeddings(pairs, counts, vocabulary_size, width, std):
     """Embeddings of the symbols that have neighbours.
 
     Args:

@@ -81,9 +81,14 @@ class Encoder:
         check_vocabulary(contents, dictionary, checkpoint)
         self.info = info_of_checkpoint(contents, checkpoint)
 
-    @functools.cached_property
+    @property
     def model(self):
-        """The `hub.MaeLm`, loaded when it is first needed."""
-        model = hub.from_pretrained(self.checkpoint, data=self.data)
-        provenance.check_unchanged(self.files)
-        return model.to(default_device())
+        """The `hub.MaeLm`, of which one encoder's at a time is kept in memory."""
+        return load_model_of(self)
+
+
+@functools.lru_cache(maxsize=1)
+def load_model_of(encoder):
+    model = hub.from_pretrained(encoder.checkpoint, data=encoder.data)
+    provenance.check_unchanged(encoder.files)
+    return model.to(default_device())

@@ -32,7 +32,7 @@ from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.typed_values import short_repr
-from ..checkpoints.building import find_checkpoint
+from ..checkpoints.building import default_device, find_checkpoint
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from ..precision import autocast, computes_in_bfloat16
@@ -116,7 +116,7 @@ def evaluate(args, fetch):
     records = {name: ModelRecord(record_path(args, name), models[name].digest) for name in models}
     pairs_to_decide = []
     for name, pairs in itertools.product(models, args.pairs):
-        origin = origin_of_decisions(pairs, args, models[name].model.device)
+        origin = origin_of_decisions(pairs, args, default_device())
         if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
             check_pairs_fit(models[name].model, pairs)
             pairs_to_decide.append((name, pairs, origin))

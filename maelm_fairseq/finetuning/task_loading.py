@@ -1,8 +1,7 @@
-"""Tasks and fine-tuned models outside fairseq's commands."""
-
-from dataclasses import fields
+"""Fine-tuned models and their tasks outside fairseq's commands."""
 
 from ..base.errors import UsageError
+from ..base_task import make_task
 from ..checkpoints.building import build_model, default_device, read_checkpoint
 from ..checkpoints.sections import checked_section_options
 from ..fairseq_api import tasks
@@ -16,20 +15,6 @@ def task_class_of(name):
     if task_class is None or not issubclass(task_class, FineTuningTask):
         return None
     return task_class
-
-
-def make_task(name, **options):
-    """A task outside fairseq's commands.
-
-    Options that fairseq takes from other sections are None, except for the seed, which is 1.
-    """
-    config_class = tasks.TASK_DATACLASS_REGISTRY[name]
-    options_of_run = {}
-    for field in fields(config_class):
-        if str(field.default).startswith("${"):
-            options_of_run[field.name] = None
-    cfg = config_class(**{**options_of_run, "seed": 1, **options})
-    return tasks.TASK_REGISTRY[name].setup_task(cfg)
 
 
 def load_task(checkpoint_file, **options):

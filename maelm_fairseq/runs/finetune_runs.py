@@ -15,10 +15,10 @@ from ..base import provenance
 from ..base.errors import UsageError
 from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
+from ..base_task import make_task
 from ..checkpoints.building import read_checkpoint
 from ..finetuning.finetuning_task import SCORES_ENTRY
 from ..finetuning.labelled_files import is_test_split
-from ..finetuning.task_loading import make_task
 from ..vocabulary import fingerprint
 from .finetune_options import Run
 from .finetune_results import rank_runs

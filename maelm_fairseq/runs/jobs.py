@@ -86,8 +86,8 @@ class Jobs:
         Returns:
             its exit status
         """
-        # The folder of this Python's programs, for shells in which no environment is active.
-        path = os.environ["PATH"] + os.pathsep + os.path.dirname(sys.executable)
+        # Programs of this Python come first: those of another may lack packages that it has.
+        path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
         inherited = {
             name: value for name, value in os.environ.items() if name not in DISTRIBUTED_VARIABLES
         }

@@ -93,14 +93,17 @@ class BatchPlan(NamedTuple):
 
     processes: int
     sequences: int  # of a process at a time
-    update_freq: int  # how many times
+    update_freq: str  # how many times; from the user, maybe a number for each epoch
 
     def __str__(self):
-        total = self.processes * self.sequences * self.update_freq
-        return (
-            f"{total:,} sequences per update: {self.processes} process(es) x {self.sequences} "
-            f"sequences at a time x {self.update_freq} times"
+        factors = (
+            f"{self.processes} process(es) x {self.sequences} sequences at a time x "
+            f"{self.update_freq} times"
         )
+        if not self.update_freq.isdecimal():
+            return f"sequences per update: {factors}"
+        total = self.processes * self.sequences * int(self.update_freq)
+        return f"{total:,} sequences per update: {factors}"
 
 
 def effective_batch(cfg):
@@ -112,20 +115,27 @@ def effective_batch(cfg):
 def plan_batch(cfg, args, fairseq_args):
     """The `BatchPlan` on this run's devices, with the effective batch of the recipe.
 
+    With --update-freq among the user's options, the effective batch is what these make it.
+
     Raises:
-        UsageError: devices and --batch-size do not divide the effective batch
+        UsageError: devices and --batch-size do not divide the effective batch of the recipe
     """
     total = effective_batch(cfg)
     processes = max(args.gpus, 1) * args.nodes
-    sequences = args.batch_size or fitting_batch(cfg, args, fairseq_args, total // processes)
+    update_freq = given_values(fairseq_args, "update_freq").get("update_freq")
+    sequences = args.batch_size
+    if sequences is None and update_freq is None:
+        sequences = fitting_batch(cfg, args, fairseq_args, total // processes)
     if sequences is None:
         sequences = cfg["dataset"]["batch_size"]
+    if update_freq is not None:
+        return BatchPlan(processes, sequences, update_freq)
     if total % (processes * sequences):
         found = f"{processes} process(es) (--gpus times --nodes) with --batch-size {sequences}"
         raise UsageError(
             f"{found}: their product must divide the effective batch of {total} sequences"
         )
-    return BatchPlan(processes, sequences, total // (processes * sequences))
+    return BatchPlan(processes, sequences, str(total // (processes * sequences)))
 
 
 def apply_run_options(cfg, args, fairseq_args):
@@ -136,7 +146,7 @@ def apply_run_options(cfg, args, fairseq_args):
     batch = plan_batch(cfg, args, fairseq_args)
     cfg["distributed_training"]["distributed_world_size"] = batch.processes
     cfg["dataset"]["batch_size"] = batch.sequences
-    cfg["optimization"]["update_freq"] = [batch.update_freq]
+    cfg["optimization"]["update_freq"] = batch.update_freq
     cfg["checkpoint"]["save_dir"] = args.save_dir
     if args.updates:
         scale_schedule(cfg, args.updates)
@@ -144,9 +154,6 @@ def apply_run_options(cfg, args, fairseq_args):
     common["user_dir"] = PLUGIN_FOLDER
     common["tensorboard_logdir"] = os.path.join(args.save_dir, "tensorboard")
     set_precision(cfg, args, fairseq_args)
-    update_freq = given_values(fairseq_args, "update_freq").get("update_freq", "")
-    if update_freq.isdecimal():  # the user's own replaces the recipe's
-        batch = batch._replace(update_freq=int(update_freq))
     return batch
 
 
@@ -165,8 +172,6 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
     yet.
     """
     if not args.gpus or args.nodes > 1 or not sequences:  # machines may differ
-        return None
-    if given_values(fairseq_args, "update_freq"):  # the user has chosen the batch
         return None
     if not count_gpus():
         print(

@@ -6,8 +6,8 @@ from fairseq.data import indexed_dataset
 from omegaconf import OmegaConf
 
 import naive
+from maelm_fairseq.base_task import make_task
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning.task_loading import make_task
 from maelm_fairseq.task import MaeLmTaskConfig
 
 # Every second symbol begins a word, as SentencePiece marks it.
