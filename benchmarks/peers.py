@@ -66,7 +66,7 @@ def labelled(sample, pad):
     labels.scatter_(1, last_positions(positions, target.size(1)), target)
     tokens = tokens[:, :-1].contiguous()
     labels = labels[:, :-1].contiguous()
-    mask = tokens.ne(pad).long() if inputs["padded"] else None
+    mask = tokens.ne(pad).long() if inputs["has_padding"] else None
     return tokens, labels, mask
 
 

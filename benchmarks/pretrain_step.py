@@ -96,8 +96,8 @@ def compute_all_rows(encoder):
     """Makes the encoder's last layer compute all rows, instead of only those that are read."""
     forward = encoder.forward
 
-    def forward_all(x, positions, padded, num_outputs, *others):
-        return last_positions(forward(x, positions, padded), num_outputs)
+    def forward_all(x, positions, has_padding, num_outputs, *others):
+        return last_positions(forward(x, positions, has_padding), num_outputs)
 
     encoder.forward = forward_all
 
@@ -253,7 +253,7 @@ def print_counts(name, kernels, traffic, flop):
         print(f"| - {kind} | {kernels[kind]:,} | {amount / 1e9:.1f} | |")
 
 
-def parse():
+def parse_args():
     parser = Parser(description=__doc__)
     add = parser.add_argument
     sizes = [("layers", 12, 1), ("width", 768, 1), ("heads", 12, 1)]
@@ -329,7 +329,7 @@ def parse():
 def main():
     # For the processes of the models: fairseq's use of hydra and torch gives warnings.
     os.environ["PYTHONWARNINGS"] = "ignore"
-    args = parse()
+    args = parse_args()
     print(heading(multiprocessing.cpu_count(), args.device))
     print(describe(args) + "\n")
     if args.device == META:

@@ -45,7 +45,7 @@ class FewLabels:
     """
 
     def __init__(self, checkpoint, data, folder):
-        self.checkpoint = checkpoint
+        self.checkpoint_file = checkpoint
         self.task = read_probe_task(str(folder))
         self.dictionary, tokenizer = load_dictionary_and_tokenizer(str(data))
         positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
@@ -82,7 +82,7 @@ class FewLabels:
     def fine_tuned(self, train_indices, test_indices, settings, seed):
         """The outputs of an encoder that is fine-tuned on a few examples, for the others."""
         torch.manual_seed(seed)
-        model = Classifier(self.checkpoint, self.dictionary, len(self.task.labels), settings)
+        model = Classifier(self.checkpoint_file, self.dictionary, len(self.task.labels), settings)
         train_classifier(model, self.examples, train_indices, settings, np.random.default_rng(seed))
         return predict_outputs(model, self.examples, test_indices)
 

@@ -282,7 +282,7 @@ def reinitialize_layers(source, dest):
     save_state({**state, "model": model.state_dict()}, dest)
 
 
-def parse():
+def parse_args():
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add("name", nargs="?", metavar="ARM-SEED")
@@ -305,7 +305,7 @@ def parse():
 
 
 def main():
-    args = parse()
+    args = parse_args()
     if args.reset:
         return reinitialize_layers(*map(os.path.abspath, args.reset))
     if args.list_tasks:

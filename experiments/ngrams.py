@@ -128,7 +128,7 @@ def restrict(records, name, restricted, chosen):
         records.arrays[f"{restricted}/{key}"] = records.arrays[f"{name}/{key}"][chosen]
 
 
-def parse():
+def parse_args():
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add(
@@ -207,7 +207,7 @@ def print_summary(args, pairs, records):
 
 
 def main():
-    args = parse()
+    args = parse_args()
     pairs = read_pairs(args.pairs)
     origin = {"pairs": pairs.digest}
     encoders = read_encoders(args, pairs, origin)

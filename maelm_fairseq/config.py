@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from .base.errors import UsageError
-from .base.option_fields import check_ranges, flag, setting
+from .base.option_fields import check_ranges, option_name, setting
 from .fairseq_api import ChoiceEnum, FairseqDataclass
 from .heads import FIRST_TOKEN, HEAD_OF_POOLING
 from .layers import AUTHORS, BUCKET_SCHEMES, T5
@@ -113,7 +113,7 @@ def check_model_options(cfg):
         check_shared_layers(cfg)
     for name in ["decoder_relative_bias", "relative_position_local_init"]:
         if getattr(cfg, name) and not cfg.relative_position_num_buckets:
-            raise UsageError(f"{flag(name)} needs --relative-position-num-buckets over 0")
+            raise UsageError(f"{option_name(name)} needs --relative-position-num-buckets over 0")
 
 
 def check_buckets(cfg):

@@ -3,7 +3,7 @@
 import os
 
 from .base.errors import MissingFileError
-from .checkpoints.building import build_model, find_checkpoint, read_checkpoint
+from .checkpoints.building import build_model, find_checkpoint_file, read_checkpoint
 from .checkpoints.checkpoint_info import info_of_checkpoint
 from .inference.classification import Classification
 from .inference.mask_prediction import MaskPrediction
@@ -25,7 +25,7 @@ def from_pretrained(checkpoint, data=None):
         FileNotFoundError: the checkpoint or its vocabulary does not exist
         UsageError: one of them cannot be used, or they do not belong together
     """
-    checkpoint_file = find_checkpoint(os.fspath(checkpoint))
+    checkpoint_file = find_checkpoint_file(os.fspath(checkpoint))
     if not os.path.exists(checkpoint_file):
         raise MissingFileError(
             f"{checkpoint_file}: not found, expected a checkpoint, or a folder with one"

@@ -223,13 +223,15 @@ class Transformer(nn.Module):
         sizes = (width, ffn_width, num_heads, dropout, attention_dropout, cfg.layer_norm_eps)
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(num_layers))
 
-    def forward(self, x, positions, padded: bool, num_outputs=None, masks=None, all_layers=False):
+    def forward(
+        self, x, positions, has_padding: bool, num_outputs=None, masks=None, all_layers=False
+    ):
         """Runs the layers.
 
         Args:
             x: (B, T, C) token embeddings, or for the decoder the encoder's output
             positions: (B, T) original positions, -1 for padding
-            padded: whether there is any padding; known without synchronising with the device
+            has_padding: whether there is any padding; known without synchronising with the device
             num_outputs: number of rows at the end that the last layer computes; None for all
             masks: `Masks`, which follow the T rows; None for none
             all_layers: return a list, the input of the first layer and the output of each
@@ -237,14 +239,14 @@ class Transformer(nn.Module):
         """
         dtype = matmul_dtype(x)
         x = self.embed_input(x, positions)
-        groups = [self.query_group(positions, positions, padded, dtype)]
+        groups = [self.query_group(positions, positions, has_padding, dtype)]
         mask_layer = None if masks is None else len(self.layers) - masks.num_layers
         hidden_states = []
         for i, layer in enumerate(self.layers):
             if i == mask_layer:
                 x = torch.cat([x, self.embed_input(masks.embedded, masks.positions)], dim=1)
                 keys = torch.cat([positions, masks.positions], dim=1)
-                groups.append(self.query_group(masks.positions, keys, padded, dtype))
+                groups.append(self.query_group(masks.positions, keys, has_padding, dtype))
             if all_layers:
                 hidden_states.append(x)
             if num_outputs is not None and i == len(self.layers) - 1:
@@ -258,7 +260,7 @@ class Transformer(nn.Module):
         """(B, T, C) rows at original positions (B, T) -> (B, T, C), the input of a layer."""
         return self.dropout(self.norm(x + self.embed_positions(positions + 1)))
 
-    def query_group(self, query_positions, key_positions, padded, dtype):
+    def query_group(self, query_positions, key_positions, has_padding, dtype):
         """The `QueryGroup` of rows at positions (B, Q) that attend to rows at positions (B, T).
 
         Its bias is (B, H, Q, T) or (B, 1, 1, T). In memory, its rows are padded to a multiple of
@@ -270,7 +272,7 @@ class Transformer(nn.Module):
         bias = None
         if self.relative_bias is not None:
             bias = self.relative_bias(query_positions, key_positions).to(dtype)
-        if padded:
+        if has_padding:
             padding = key_positions.lt(0)[:, None, None, :]
             if bias is None:
                 bias = torch.zeros(padding.shape, dtype=dtype, device=padding.device)

@@ -116,7 +116,7 @@ class MaskedBatch(NamedTuple):
     positions: torch.Tensor  # (B, V) their original positions, NO_POSITION for padding
     masked_positions: torch.Tensor  # (B, M) predicted positions that the encoder does not see
     num_predicted: int  # K
-    padded: bool = True  # False if the batch is known to have no padding
+    has_padding: bool = True  # False if the batch is known to have no padding
 
     def with_visible_masks(self, target, share, offset, mask_id, pad):
         """The same batch, but the encoder sees a share of each block's masked positions as [MASK].
@@ -161,7 +161,7 @@ class MaskedBatch(NamedTuple):
         maximum over the blocks."""
         masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
         counts = (share * masks.double() + offset).long()
-        if self.padded:
+        if self.has_padding:
             return counts, int(counts.min()), int(counts.max())
         # Each block has M masks: no need to wait for the device.
         count = int(share * self.masked_positions.size(1) + offset)

@@ -123,7 +123,7 @@ class MaeLmModel(BaseFairseqModel):
         positions=None,
         masked_positions=None,
         num_predicted=None,
-        padded=True,
+        has_padding=True,
         features_only=False,
         classification_head_name=None,
         src_lengths=None,
@@ -132,7 +132,7 @@ class MaeLmModel(BaseFairseqModel):
         """Predicts the masked tokens; or returns features, as fairseq's fine-tuning tasks ask for.
 
         Args:
-            src_tokens, positions, masked_positions, num_predicted, padded: of a
+            src_tokens, positions, masked_positions, num_predicted, has_padding: of a
                 `masking.MaskedBatch`; None for positions 0, 1, 2, ...
             features_only: return the encoder's output instead
             classification_head_name: return this head's output instead
@@ -140,7 +140,7 @@ class MaeLmModel(BaseFairseqModel):
         Returns: logits (B, K, N); for features and heads, as fairseq expects, a pair (tensor, None)
         """
         if features_only or classification_head_name is not None:
-            encoded = self.forward_encoder(src_tokens, positions, padded)
+            encoded = self.forward_encoder(src_tokens, positions, has_padding)
             if classification_head_name is None:
                 return encoded, None
             head = self.classification_heads[classification_head_name]
@@ -152,16 +152,16 @@ class MaeLmModel(BaseFairseqModel):
             )
         if self.decoder is None:
             decoded = self.forward_encoder_with_masks(
-                src_tokens, positions, masked_positions, num_predicted, padded
+                src_tokens, positions, masked_positions, num_predicted, has_padding
             )
         else:
-            encoded = self.forward_encoder(src_tokens, positions, padded)
+            encoded = self.forward_encoder(src_tokens, positions, has_padding)
             decoded = self.forward_decoder(
-                encoded, positions, masked_positions, num_predicted, padded
+                encoded, positions, masked_positions, num_predicted, has_padding
             )
         return self.lm_head(decoded, self.embed_tokens.weight)
 
-    def forward_encoder(self, tokens, positions=None, padded=True, all_layers=False):
+    def forward_encoder(self, tokens, positions=None, has_padding=True, all_layers=False):
         """(B, V) tokens at their original positions (B, V) -> (B, V, C); None for 0, 1, 2, ...
 
         With `all_layers`, it returns a list: layers 0 (the embeddings) to L, (B, V, C) each.
@@ -169,9 +169,13 @@ class MaeLmModel(BaseFairseqModel):
         if positions is None:
             positions = torch.arange(tokens.size(1), device=tokens.device)
             positions = positions.masked_fill(tokens.eq(self.pad), NO_POSITION)
-        return self.encoder(self.embed_tokens(tokens), positions, padded, all_layers=all_layers)
+        return self.encoder(
+            self.embed_tokens(tokens), positions, has_padding, all_layers=all_layers
+        )
 
-    def forward_decoder(self, encoded, positions, masked_positions, num_predicted, padded=True):
+    def forward_decoder(
+        self, encoded, positions, masked_positions, num_predicted, has_padding=True
+    ):
         """The paper's decoder: appends [MASK] to the encoder's output, and predicts from both.
 
         Every row carries its position, so the order of rows is free: visible rows first, masked
@@ -187,10 +191,16 @@ class MaeLmModel(BaseFairseqModel):
         masks = self.embed_masks(masked_positions).to(encoded.dtype)
         x = torch.cat([encoded, masks], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
-        return self.decoder(x, positions, padded, num_outputs=num_predicted)
+        return self.decoder(x, positions, has_padding, num_outputs=num_predicted)
 
     def forward_encoder_with_masks(
-        self, tokens, positions, masked_positions, num_predicted=None, padded=True, all_layers=False
+        self,
+        tokens,
+        positions,
+        masked_positions,
+        num_predicted=None,
+        has_padding=True,
+        all_layers=False,
     ):
         """Predicts by the encoder itself, of a model without a decoder of its own.
 
@@ -213,7 +223,7 @@ class MaeLmModel(BaseFairseqModel):
             )
         masks = Masks(self.embed_masks(masked_positions), masked_positions, self.num_shared_layers)
         x = self.embed_tokens(tokens)
-        return self.encoder(x, positions, padded, num_predicted, masks, all_layers)
+        return self.encoder(x, positions, has_padding, num_predicted, masks, all_layers)
 
     def embed_masks(self, masked_positions):
         """(B, M) -> (B, M, C), the embedding of [MASK] without positions."""

@@ -63,15 +63,15 @@ def check_head(model, checkpoint):
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 
 
-def chunks_of_file(path, texts_of_a_line):
+def chunks_of_file(path, texts_per_line):
     """Yields lists of up to CHUNK_TEXTS lines of a file, each a list of one text or of two."""
     chunk = []
     size = os.path.getsize(path)
     with tqdm(desc="predict", total=size, unit="B", unit_scale=True, disable=None) as bar:
         for number, line in read_lines(path, bar.update, allow_pipe=True):
             texts = line.split("\t")
-            if len(texts) != texts_of_a_line:
-                expected = described_columns(texts_of_a_line)
+            if len(texts) != texts_per_line:
+                expected = described_columns(texts_per_line)
                 raise UsageError(
                     f"{path}: line {number}: found {len(texts)} columns, expected {expected}"
                 )
@@ -83,9 +83,9 @@ def chunks_of_file(path, texts_of_a_line):
         yield chunk
 
 
-def described_columns(texts_of_a_line):
+def described_columns(texts_per_line):
     """What a line should have, in words."""
-    if texts_of_a_line == 1:
+    if texts_per_line == 1:
         return (
             "one text without a tab: from a table, first extract the column of the texts, for "
             "example with tail -n +2 FILE | cut -f N, where N is its number, from 1"
@@ -132,15 +132,15 @@ def table_line(prediction, texts):
     return "\t".join([*fields, *texts]) + "\n"
 
 
-def text_columns(texts_of_a_line):
+def text_columns(texts_per_line):
     """The names of the columns of texts, as fine-tuning reads them."""
-    return ["sentence"] if texts_of_a_line == 1 else ["sentence1", "sentence2"]
+    return ["sentence"] if texts_per_line == 1 else ["sentence1", "sentence2"]
 
 
-def header(prediction, texts_of_a_line):
+def header(prediction, texts_per_line):
     """The line with the names of the columns."""
     columns = ["score"] if isinstance(prediction, float) else ["label", "probability"]
-    return "\t".join([*columns, *text_columns(texts_of_a_line)]) + "\n"
+    return "\t".join([*columns, *text_columns(texts_per_line)]) + "\n"
 
 
 def main():
@@ -150,11 +150,11 @@ def main():
     model = hub.from_pretrained(args.checkpoint, data=args.data)
     check_head(model, args.checkpoint)
     model.to(default_device())
-    texts_of_a_line = model.info.texts_per_example
+    texts_per_line = model.info.texts_per_example
     tags_words = bool(model.info.labels) and not model.info.is_of_sentences
     count = 0
     with atomic_write(args.dest, must_be_new=True) as stream:
-        for chunk in chunks_of_file(args.texts, texts_of_a_line):
+        for chunk in chunks_of_file(args.texts, texts_per_line):
             columns = list(map(list, zip(*chunk)))
             if tags_words:
                 check_not_tagged(args.texts, columns[0], model.info.labels)
@@ -163,7 +163,7 @@ def main():
                 stream.writelines(map(tagged_text, predictions))
             else:
                 if count == 0:
-                    stream.write(header(predictions[0], texts_of_a_line))
+                    stream.write(header(predictions[0], texts_per_line))
                 stream.writelines(map(table_line, predictions, chunk))
             count += len(chunk)
         if count == 0:

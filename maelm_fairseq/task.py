@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from omegaconf import II, MISSING
 
-from .base.checkpoint_names import resumable_checkpoints
+from .base.checkpoint_names import resumable_checkpoint_paths
 from .base.errors import MissingFileError, UsageError
 from .base.line_index import check_index
 from .base.option_fields import as_dict, setting
@@ -107,7 +107,7 @@ class MaeLmTask(MaeLmBaseTask):
 
     def has_starting_weights(self):
         """Whether a run resumes, or starts from the weights of another."""
-        resumes = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
+        resumes = resumable_checkpoint_paths(self.cfg.save_dir, self.cfg.checkpoint_suffix)
         return bool(self.cfg.finetune_from_model or resumes)
 
     def initialize_from_counts(self, model):

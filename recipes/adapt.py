@@ -64,7 +64,7 @@ SET_BY_RECIPE = [
 ]
 
 
-def parse():
+def parse_args():
     parser = Parser("adapt.sh", description=__doc__)
     path = os.path.abspath
     add = parser.add_argument
@@ -187,7 +187,7 @@ def show_line(line):
 
 
 def main():
-    args, fairseq_args = parse()
+    args, fairseq_args = parse_args()
     dest = Path(args.dest)
     work = Path(args.dest + ".work")
     if not work.exists():

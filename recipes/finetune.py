@@ -30,7 +30,7 @@ from maelm_fairseq.runs.finetune_options import (
     FineTuningCommand,
     Run,
     hyperparameters_to_try,
-    parse,
+    parse_args,
 )
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
@@ -65,7 +65,7 @@ def prepare_runs(task_name, argv):
         argv: the arguments of the recipe
     """
     task_class = task_class_of(task_name)
-    args, fairseq_args = parse(task_class, argv, SCRIPTS[task_name], __doc__)
+    args, fairseq_args = parse_args(task_class, argv, SCRIPTS[task_name], __doc__)
     command = FineTuningCommand(task_name, task_class, args, fairseq_args)
     if command.name == RESULTS_FILE:
         advice = "rename it, as the table of results has that name"
@@ -231,7 +231,7 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
         scores = [best_scores.values]
         note += f", seed {best}"
     file_name = runs.file_name(split)
-    start = "scratch" if command.args.from_scratch else command.checkpoint
+    start = "scratch" if command.args.from_scratch else command.checkpoint_file
     options = " ".join(
         [os.path.basename(runs.seeds_folder(hyperparameters)), *command.fairseq_args]
     )

@@ -110,7 +110,7 @@ class SentenceLabeller:
 
     def __init__(self, labelled, model=None):
         self.classes = labelled.classes
-        self.texts_of_a_line = len(labelled.texts[0])
+        self.texts_per_line = len(labelled.texts[0])
         self.model = model
         counts = NgramCounts(labelled.texts)
         self.bag_of_words = BagOfWords(counts, labelled.targets, labelled.train_indices)
@@ -136,7 +136,7 @@ class SentenceLabeller:
         return [self.classes[int(index)] for index in predictions]
 
     def header(self):
-        columns = text_columns(self.texts_of_a_line)
+        columns = text_columns(self.texts_per_line)
         return "\t".join(["score" if self.classes is None else "label", *columns]) + "\n"
 
     def lines(self, texts):
@@ -156,7 +156,7 @@ class WordTagger:
         model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
 
-    texts_of_a_line = 1
+    texts_per_line = 1
 
     def __init__(self, tagged, model=None):
         self.labels = tagged.labels
@@ -244,7 +244,7 @@ def main():
     count = 0
     with atomic_write(args.dest, must_be_new=True) as stream:
         stream.write(labeller.header())
-        for chunk in chunks_of_file(args.texts, labeller.texts_of_a_line):
+        for chunk in chunks_of_file(args.texts, labeller.texts_per_line):
             if is_tagger and not count:
                 check_not_tagged(args.texts, [text for (text,) in chunk], labeller.labels)
             count += len(chunk)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from maelm_fairseq.base.command_line import Parser, folder_name, number_in_range, script_and_options
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.base.option_fields import flag
+from maelm_fairseq.base.option_fields import option_name
 from maelm_fairseq.base.signals import EXIT_STOPPED, handle_unless_ignored
 from maelm_fairseq.runs import log_report
 from maelm_fairseq.runs.machines import DISTRIBUTED_VARIABLES, count_gpus, rendezvous, take_gpus
@@ -41,7 +41,7 @@ EPILOG = (
 RECIPES = Path(__file__).resolve().parent
 
 
-def parse(recipe, argv):
+def parse_args(recipe, argv):
     """The recipe's own options, and those for fairseq-train.
 
     All options that come after `--` are for fairseq-train.
@@ -120,7 +120,7 @@ def plugin_options():
 
     helps = {}
     for field in [*fields(MaeLmTaskConfig), *fields(MaeLmConfig)]:
-        helps[flag(field.name)] = field.metadata.get("help")
+        helps[option_name(field.name)] = field.metadata.get("help")
     width = max(map(len, helps))
     return "\n".join(f"  {name:{width}}  {text}" for name, text in helps.items() if text)
 
@@ -138,7 +138,7 @@ def check_data(args):
 def main():
     scripts = [*sorted(RECIPES.glob("pretrain_*.sh")), RECIPES / "adapt.sh"]
     recipe, argv = script_and_options({str(path): path.name for path in scripts})
-    args, fairseq_args = parse(recipe, argv)
+    args, fairseq_args = parse_args(recipe, argv)
     if args.gpus is None:
         args.gpus = count_gpus()
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")

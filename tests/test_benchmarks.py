@@ -138,7 +138,7 @@ def test_numbers_of_the_benchmark_have_ranges(words, least, most):
 
 def test_peers_take_batches_in_which_nothing_is_predicted():
     tokens = torch.tensor([[7, 8, 9]])
-    inputs = {"src_tokens": tokens, "positions": torch.tensor([[2, 0, 1]]), "padded": False}
+    inputs = {"src_tokens": tokens, "positions": torch.tensor([[2, 0, 1]]), "has_padding": False}
     batch = {"net_input": inputs, "target": tokens[:, :0]}
     in_order, labels, _ = peers.labelled(batch, pad=1)
     assert in_order.tolist() == [[8, 9, 7]]

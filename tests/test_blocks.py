@@ -138,8 +138,8 @@ def test_a_batch_counts_what_it_holds(tmp_path):
     assert batch["ntokens"] == sum(blocks.sizes[i] for i in indices)
     assert batch["npredicted"] == int((batch["target"] != 1).sum())
     assert batch["nvisible"] == int((batch["net_input"]["positions"] >= 0).sum())
-    assert batch["net_input"]["padded"] is True
-    assert blocks.collater([blocks[i] for i in [2, 2]])["net_input"]["padded"] is False
+    assert batch["net_input"]["has_padding"] is True
+    assert blocks.collater([blocks[i] for i in [2, 2]])["net_input"]["has_padding"] is False
     assert blocks.collater([]) == {}
 
 

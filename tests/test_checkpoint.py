@@ -10,7 +10,7 @@ import torch
 
 from conftest import TINY, VALIDATE, succeed
 from maelm_fairseq.checkpoints import reading, sections
-from maelm_fairseq.checkpoints.building import find_checkpoint, load_model
+from maelm_fairseq.checkpoints.building import find_checkpoint_file, load_model
 from maelm_fairseq.heads import SpanHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from maelm_fairseq.vocabulary import FINGERPRINT, fingerprint, load_dictionary
@@ -134,9 +134,9 @@ def test_shared_decoder_layers_are_those_of_the_encoder(tmp_path, caplog):
 def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
     message = "expected checkpoint_best.pt or checkpoint_last.pt, found nothing"
     with pytest.raises(FileNotFoundError, match=message):
-        find_checkpoint(tmp_path)
+        find_checkpoint_file(tmp_path)
     for name in ["other.pt", "checkpoint_last.pt", "checkpoint_best.pt"]:
         (tmp_path / name).touch()
         if name != "other.pt":
-            assert find_checkpoint(tmp_path) == os.path.join(tmp_path, name)
-        assert find_checkpoint(tmp_path / name) == tmp_path / name
+            assert find_checkpoint_file(tmp_path) == os.path.join(tmp_path, name)
+        assert find_checkpoint_file(tmp_path / name) == tmp_path / name

@@ -1,9 +1,9 @@
 """The names of checkpoints, and their order."""
 
 from maelm_fairseq.base.checkpoint_names import (
-    interval_checkpoints,
-    other_checkpoints,
-    resumable_checkpoints,
+    interval_checkpoint_paths,
+    other_checkpoint_paths,
+    resumable_checkpoint_paths,
 )
 
 
@@ -20,11 +20,11 @@ def test_checkpoints_of_intervals_are_in_the_order_of_their_updates(tmp_path):
         (tmp_path / name).touch()
     newest = str(tmp_path / "checkpoint_1_10.pt")
     older = str(tmp_path / "checkpoint_1_4.pt")
-    assert interval_checkpoints(tmp_path) == {newest: 10, older: 4}
-    assert [*interval_checkpoints(tmp_path)] == [newest, older]
+    assert interval_checkpoint_paths(tmp_path) == {newest: 10, older: 4}
+    assert [*interval_checkpoint_paths(tmp_path)] == [newest, older]
     with_suffix = str(tmp_path / "checkpoint_2_9_x.pt")
-    assert interval_checkpoints(tmp_path, "_x") == {with_suffix: 9}
+    assert interval_checkpoint_paths(tmp_path, "_x") == {with_suffix: 9}
     last = str(tmp_path / "checkpoint_last.pt")
-    assert resumable_checkpoints(tmp_path) == [last, newest, older]
+    assert resumable_checkpoint_paths(tmp_path) == [last, newest, older]
     others = [str(tmp_path / name) for name in ["checkpoint2.pt", "checkpoint_2_9_x.pt"]]
-    assert other_checkpoints(tmp_path) == others
+    assert other_checkpoint_paths(tmp_path) == others

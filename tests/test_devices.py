@@ -105,7 +105,7 @@ def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
     tokens = torch.tensor([[0, 5, 2, 2, 7, 2], [0, 5, 2, 2, 2, 1]])
     targets_per_text = {"sentences": 1, "tokens": 6, "span": 2}[task.head_name]
     target = torch.zeros(2, targets_per_text, dtype=torch.int64)
-    batch = to_meta(dict(net_input=dict(src_tokens=tokens, padded=True), target=target))
+    batch = to_meta(dict(net_input=dict(src_tokens=tokens, has_padding=True), target=target))
     batch.update(ntokens=11, nsentences=2, ntargets=2)
     with as_on_a_gpu():
         loss, _, _ = FineTuningCriterion(task)(model, batch)

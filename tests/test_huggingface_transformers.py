@@ -50,7 +50,7 @@ def logits_everywhere(model, row):
     seen = positions[~hidden]
     masked = positions[hidden]
     outputs = model.model(
-        row[seen][None], seen[None], masked[None], num_predicted=len(row), padded=False
+        row[seen][None], seen[None], masked[None], num_predicted=len(row), has_padding=False
     )
     return outputs[0][torch.cat([seen, masked]).argsort()]
 

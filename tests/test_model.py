@@ -40,7 +40,7 @@ def assert_agree(setting):
 def test_agrees_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fraction, lengths):
     masks = dict(mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction)
     setting = Setting(tmp_path, lengths, **masks, **depth)
-    assert setting.inputs["padded"] == (lengths == "mixed")
+    assert setting.inputs["has_padding"] == (lengths == "mixed")
     assert_agree(setting)
 
 

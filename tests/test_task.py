@@ -8,7 +8,7 @@ import torch
 from fairseq.tasks import FairseqTask
 
 from conftest import refuses
-from maelm_fairseq.base.option_fields import flag
+from maelm_fairseq.base.option_fields import option_name
 from maelm_fairseq.checkpoints import compatibility
 from maelm_fairseq.checkpoints.compatibility import (
     ENCODER_OPTIONS,
@@ -106,7 +106,7 @@ def test_each_option_that_differs_from_the_checkpoint_is_named(name):
     with pytest.raises(ValueError) as raised:
         names = ENCODER_OPTIONS + OPTIONS_FIXED_ON_RESUME
         check_configuration(vars(theirs), ours, names, "model.pt")
-    difference = f"{flag(name)} {value} in the checkpoint, {own_value} here"
+    difference = f"{option_name(name)} {value} in the checkpoint, {own_value} here"
     assert f"model.pt: the checkpoint is of another model: {difference};" in str(raised.value)
     if name in OPTIONS_FIXED_ON_RESUME:  # fine-tuning compares the encoder alone
         check_configuration(vars(theirs), ours, ENCODER_OPTIONS, "model.pt")

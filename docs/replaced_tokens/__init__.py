@@ -58,7 +58,7 @@ class Detection(MaeLmModel):
         positions=None,
         masked_positions=None,
         num_predicted=None,
-        padded=True,
+        has_padding=True,
         **fine_tuning,
     ):
         """The logits of the predicted tokens, (B, K, N).
@@ -67,7 +67,7 @@ class Detection(MaeLmModel):
         say: whether each token was replaced, (B, T). In fine-tuning, as MAE-LM.
         """
         if self.lm_head is None:
-            return super().forward(src_tokens, positions, padded=padded, **fine_tuning)
+            return super().forward(src_tokens, positions, has_padding=has_padding, **fine_tuning)
         context = src_tokens.size(1) + masked_positions.size(1) - num_predicted
         replaced = None
         if self.training:
@@ -75,13 +75,13 @@ class Detection(MaeLmModel):
             src_tokens = torch.cat([shown, src_tokens[:, context:]], dim=1)
         if self.decoder is None:
             rows = self.forward_encoder_with_masks(
-                src_tokens, positions, masked_positions, None, padded
+                src_tokens, positions, masked_positions, None, has_padding
             )
             predicted = rows[:, rows.size(1) - num_predicted :]
         else:
-            rows = self.forward_encoder(src_tokens, positions, padded)
+            rows = self.forward_encoder(src_tokens, positions, has_padding)
             predicted = self.forward_decoder(
-                rows, positions, masked_positions, num_predicted, padded
+                rows, positions, masked_positions, num_predicted, has_padding
             )
         logits = self.lm_head(predicted, self.embed_tokens.weight)
         if replaced is None:

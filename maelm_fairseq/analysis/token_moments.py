@@ -151,7 +151,7 @@ def measure_moments(model, blocks, progress=None):
         tokens = pad_sequence(tokens, batch_first=True, padding_value=model.pad).to(device)
         masked = pad_sequence(masked, batch_first=True, padding_value=False).to(device)
         padding = tokens.eq(model.pad)
-        hidden = model.forward_encoder(tokens, padded=bool(padding.any()), all_layers=True)
+        hidden = model.forward_encoder(tokens, has_padding=bool(padding.any()), all_layers=True)
         moments.add("without_mask", hidden, ~padding)
         hidden = encode_with_mask(model, tokens, masked, padding)
         moments.add("real_tokens", hidden, ~(padding | masked))
@@ -177,7 +177,7 @@ def encode_with_mask(model, tokens, masked, padding):
     """
     if not model.num_shared_layers:
         inputs = tokens.masked_fill(masked, model.mask_id)
-        return model.forward_encoder(inputs, padded=bool(padding.any()), all_layers=True)
+        return model.forward_encoder(inputs, has_padding=bool(padding.any()), all_layers=True)
     T = tokens.size(1)
     positions = torch.arange(T, device=tokens.device).expand_as(tokens)
     visible = positions.masked_fill(masked | padding, NO_POSITION)

@@ -8,17 +8,17 @@ from .errors import UsageError
 LAST_CHECKPOINT = "checkpoint_last.pt"  # also the default of --restore-file
 
 
-def last_checkpoint(save_dir, suffix=""):
+def last_checkpoint_path(save_dir, suffix=""):
     """The path of the last checkpoint; `suffix` is the value of `--checkpoint-suffix`."""
     return os.path.join(save_dir, f"checkpoint_last{suffix}.pt")
 
 
-def best_checkpoint(save_dir, suffix=""):
+def best_checkpoint_path(save_dir, suffix=""):
     """The path of the best checkpoint."""
     return os.path.join(save_dir, f"checkpoint_best{suffix}.pt")
 
 
-def interval_checkpoints(save_dir, suffix=""):
+def interval_checkpoint_paths(save_dir, suffix=""):
     """The checkpoints of `--save-interval-updates` in a folder, newest first.
 
     Their names say the number of updates.
@@ -32,21 +32,21 @@ def interval_checkpoints(save_dir, suffix=""):
     return dict(sorted(updates.items(), key=lambda item: item[1], reverse=True))
 
 
-def resumable_checkpoints(save_dir, suffix=""):
+def resumable_checkpoint_paths(save_dir, suffix=""):
     """The paths that a run resumes from, in the order in which it tries them.
 
     The last checkpoint comes first, then the interval checkpoints.
     """
-    paths = [last_checkpoint(save_dir, suffix), *interval_checkpoints(save_dir, suffix)]
+    paths = [last_checkpoint_path(save_dir, suffix), *interval_checkpoint_paths(save_dir, suffix)]
     return [path for path in paths if os.path.lexists(path)]
 
 
-def other_checkpoints(save_dir, suffix=""):
+def other_checkpoint_paths(save_dir, suffix=""):
     """The paths of those that no run resumes from by itself, such as the best one."""
-    return sorted(all_checkpoints(save_dir) - {*resumable_checkpoints(save_dir, suffix)})
+    return sorted(all_checkpoint_paths(save_dir) - {*resumable_checkpoint_paths(save_dir, suffix)})
 
 
-def all_checkpoints(save_dir):
+def all_checkpoint_paths(save_dir):
     """The paths of all checkpoints in a folder, a set."""
     names = os.listdir(save_dir) if os.path.isdir(save_dir) else []
     checkpoints = [name for name in names if re.fullmatch(r"checkpoint.*\.pt", name)]

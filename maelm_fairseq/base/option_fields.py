@@ -20,7 +20,7 @@ def setting(default, help, minimum=None, maximum=None, excluded=()):
     return field(default=default, metadata=metadata)
 
 
-def flag(name):
+def option_name(name):
     """The option of a field: --max-positions for max_positions."""
     return "--" + name.replace("_", "-")
 
@@ -45,4 +45,4 @@ def check_ranges(cfg, config_class):
     for definition in fields(config_class):
         if "range" in definition.metadata:
             value = getattr(cfg, definition.name)
-            definition.metadata["range"].check(value, flag(definition.name))
+            definition.metadata["range"].check(value, option_name(definition.name))

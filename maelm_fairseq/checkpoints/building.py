@@ -5,7 +5,7 @@ from typing import Dict, List, Optional
 
 import torch
 
-from ..base.checkpoint_names import best_checkpoint, last_checkpoint
+from ..base.checkpoint_names import best_checkpoint_path, last_checkpoint_path
 from ..base.errors import MissingFileError, UsageError
 from ..base.typed_values import as_type
 from ..config import MaeLmConfig, check_model_options
@@ -24,25 +24,25 @@ def load_model(checkpoint_file, dictionary):
     """Builds the model of a checkpoint on the CPU: encoder, heads, and decoder if it has one.
 
     Args:
-        checkpoint_file: path of a `.pt` file, or of a folder; see `find_checkpoint`
+        checkpoint_file: path of a `.pt` file, or of a folder; see `find_checkpoint_file`
         dictionary: the one it was trained with, with `<mask>`
     Returns: `model.MaeLmModel`, in evaluation mode
     Raises:
         FileNotFoundError: there is no such file
         UsageError: not a checkpoint of MAE-LM, or trained with another dictionary
     """
-    checkpoint_file = find_checkpoint(os.fspath(checkpoint_file))
+    checkpoint_file = find_checkpoint_file(os.fspath(checkpoint_file))
     return build_model(read_checkpoint(checkpoint_file), dictionary, checkpoint_file)
 
 
-def find_checkpoint(path):
+def find_checkpoint_file(path):
     """The checkpoint file for a path: a folder's best checkpoint, or else its last.
 
     The path of a file is returned as it is.
     """
     if not os.path.isdir(path):
         return path
-    paths = [best_checkpoint(path), last_checkpoint(path)]
+    paths = [best_checkpoint_path(path), last_checkpoint_path(path)]
     for checkpoint_file in paths:
         if os.path.isfile(checkpoint_file):
             return checkpoint_file

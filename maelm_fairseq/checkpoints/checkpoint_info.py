@@ -58,7 +58,7 @@ class CheckpointInfo:
     unigram_bits: Optional[float] = None
     options: RunOptions = RunOptions()  # of the last run
     saved_options: Dict[str, Any] = field(default_factory=dict)  # all options of that run
-    has_lm_head: bool = False  # whether its last training was pretraining
+    has_lm_head: bool = False  # as it has if its last training was pretraining
     updates: Optional[int] = None
     valid_metric: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
@@ -106,9 +106,9 @@ def info_of_checkpoint(checkpoint, path):
     # A fine-tuned checkpoint has them in the state of its task.
     pretraining = given_options(PretrainingOptions, vars(task))
     pretraining.update(given_options(PretrainingOptions, saved_options))
-    is_pretrained = has_lm_head(checkpoint["model"])
+    has_head = has_lm_head(checkpoint["model"])
     updates = num_updates_of(checkpoint) or None
-    if is_pretrained:
+    if has_head:
         pretraining["pretraining_updates"] = updates
         pretraining["pretraining_start"] = options.finetune_from_model
     extra_state = as_type(dict, checkpoint.get("extra_state") or {}, f"{location}: extra_state")
@@ -122,7 +122,7 @@ def info_of_checkpoint(checkpoint, path):
     )
     return CheckpointInfo(
         labels=task.labels,
-        texts_per_example=number_of_texts(task),
+        texts_per_example=count_texts_per_example(task),
         is_of_sentences=task.form is not None,
         label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
@@ -130,7 +130,7 @@ def info_of_checkpoint(checkpoint, path):
         unigram_bits=task.unigram_bits,
         options=options,
         saved_options=saved_options,
-        has_lm_head=is_pretrained,
+        has_lm_head=has_head,
         updates=updates,
         valid_metric=extra_state.get("val_loss"),
         dev_scores=dev_scores,
@@ -153,7 +153,7 @@ def options_of_run(cfg, location):
     return options
 
 
-def number_of_texts(task):
+def count_texts_per_example(task):
     """How many texts an example of a fine-tuning task has; 1 for tasks without such examples."""
     if task.form is None:
         return 1

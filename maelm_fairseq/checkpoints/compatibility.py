@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..base.typed_values import as_type
 from ..config import MaeLmConfig
 from ..state_dicts import has_lm_head, weight_shapes
@@ -98,7 +98,7 @@ def check_configuration(saved, cfg, names, path):
         in_checkpoint = saved[name]
         here = getattr(cfg, name)
         if str(in_checkpoint) != str(here):
-            different.append(f"{flag(name)} {in_checkpoint} in the checkpoint, {here} here")
+            different.append(f"{option_name(name)} {in_checkpoint} in the checkpoint, {here} here")
     if different:
         raise UsageError(
             f"{path}: the checkpoint is of another model: {'; '.join(different)}; give the "

@@ -70,7 +70,7 @@ class Encoder:
     """A pretrained encoder: its file, and the folder with its vocabulary."""
 
     def __init__(self, checkpoint, data):
-        self.checkpoint = checkpoint
+        self.checkpoint_file = checkpoint
         self.data = data
         dictionary, tokenizer = load_dictionary_and_tokenizer(data)
         paths = [checkpoint, os.path.join(data, "dict.txt"), tokenizer.path]
@@ -89,6 +89,6 @@ class Encoder:
 
 @functools.lru_cache(maxsize=1)
 def load_model_of(encoder):
-    model = hub.from_pretrained(encoder.checkpoint, data=encoder.data)
+    model = hub.from_pretrained(encoder.checkpoint_file, data=encoder.data)
     provenance.check_unchanged(encoder.files)
     return model.to(default_device())

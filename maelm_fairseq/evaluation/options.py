@@ -16,7 +16,7 @@ from .probe_tasks import PRIMARY_TASKS, SECONDARY_TASKS
 from .report import models_of_arm
 
 
-def parse(arguments, command, description):
+def parse_args(arguments, command, description):
     """Parses and checks the arguments of `program.main`.
 
     The help text begins with `description`. The command as the user gave it is `command_line`.

@@ -32,7 +32,7 @@ from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
 from ..base.provenance import sha256
 from ..base.typed_values import short_repr
-from ..checkpoints.building import default_device, find_checkpoint
+from ..checkpoints.building import default_device, find_checkpoint_file
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from ..precision import autocast, computes_in_bfloat16
@@ -40,7 +40,7 @@ from .features import Encoder, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import check_pairs_fit, decide_pairs
 from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, record_files
-from .options import parse
+from .options import parse_args
 from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
 from .probes import RIDGE_STRENGTHS, probe_all_layers, score_predictions
@@ -100,12 +100,12 @@ def evaluate(args, fetch):
     """Evaluates and reports.
 
     Args:
-        args: from `options.parse`
+        args: from `options.parse_args`
         fetch: as for `main`
     """
     models = {}
     for name, path in zip(args.names, args.checkpoint):
-        models[name] = Encoder(find_checkpoint(path), args.data)
+        models[name] = Encoder(find_checkpoint_file(path), args.data)
         if args.pairs and not models[name].info.has_lm_head:
             raise UsageError(
                 f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
@@ -162,8 +162,8 @@ def check_not_trained_on(models, args):
     for encoder in models.values():
         for path in filter(None, map(files.get, encoder.info.train_files_sha256)):
             raise UsageError(
-                f"--checkpoint {encoder.checkpoint}: it was fine-tuned on {path}, which it would "
-                "be evaluated on; give a pretrained model, or leave that task out"
+                f"--checkpoint {encoder.checkpoint_file}: it was fine-tuned on {path}, which it "
+                "would be evaluated on; give a pretrained model, or leave that task out"
             )
 
 
@@ -210,7 +210,7 @@ def main(arguments, command, fetch):
         command: how the user calls the recipe
         fetch: the path of the program that fetches labelled files
     """
-    args = parse(arguments, command, __doc__)
+    args = parse_args(arguments, command, __doc__)
     check_dest(args.dest)
     os.makedirs(args.dest, exist_ok=True)
     # Another run waits for this one, and continues with its records.

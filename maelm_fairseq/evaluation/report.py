@@ -284,8 +284,8 @@ def interval_over_examples(estimate, first, second, tasks, feature, layer):
         first, second: the `ModelRecord` of both models
     """
     errors = [bootstrap_error(first, second, task, feature, layer) for task in tasks]
-    width = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
-    return estimate, estimate - width, estimate + width
+    margin = stats.norm.ppf(0.975) * np.sqrt(np.sum(np.square(errors))) / len(tasks)
+    return estimate, estimate - margin, estimate + margin
 
 
 def bootstrap_error(first, second, task, feature, layer):

@@ -63,7 +63,7 @@ class FineTuningDataset(EveryItemDataset):
             ntargets = int(target.ne(IGNORE_INDEX).sum())
         return PicklableBatch(
             id=np.array(indices),
-            net_input={"src_tokens": tokens, "padded": tokens.numel() > ntokens},
+            net_input={"src_tokens": tokens, "has_padding": tokens.numel() > ntokens},
             target=target,  # numbers are float64: fairseq would make half precision of float32
             ntargets=ntargets,
             nsentences=len(indices),

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from omegaconf import II, MISSING
 
-from ..base.checkpoint_names import first_accepted, resumable_checkpoints
+from ..base.checkpoint_names import first_accepted, resumable_checkpoint_paths
 from ..base.errors import UsageError
 from ..base.option_fields import setting
 from ..base.provenance import sha256
@@ -208,7 +208,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         if start and os.path.isfile(start):
             paths = [start]
         else:
-            paths = resumable_checkpoints(self.cfg.save_dir, self.cfg.checkpoint_suffix)
+            paths = resumable_checkpoint_paths(self.cfg.save_dir, self.cfg.checkpoint_suffix)
         if not paths:
             return None
         path, state, _ = first_accepted(paths, read_checkpoint)

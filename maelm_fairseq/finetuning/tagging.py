@@ -47,7 +47,7 @@ class TaggedDataset(FineTuningDataset):
         self.sentences = sentences
         self.sentence_of = sentence_of
 
-    def number_of_words(self, index):
+    def num_words(self, index):
         """The words in a sequence."""
         return int((self.targets[index] != IGNORE_INDEX).sum())
 

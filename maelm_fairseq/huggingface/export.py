@@ -31,7 +31,7 @@ from ..base.errors import UsageError
 from ..base.files import atomic_folder, scratch_folder
 from ..base.json_files import save_json
 from ..base.running import run_main
-from ..checkpoints.building import build_model, find_checkpoint, read_checkpoint
+from ..checkpoints.building import build_model, find_checkpoint_file, read_checkpoint
 from ..checkpoints.checkpoint_info import info_of_checkpoint
 from ..finetuning.squad import SquadTask
 from ..heads import SpanHead, only_head_name
@@ -93,7 +93,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     from .tokenizer import check_tokenizer, recorded_lines, write_tokenizer
     from .verification import compare_with_transformers
 
-    checkpoint = find_checkpoint(checkpoint)
+    checkpoint = find_checkpoint_file(checkpoint)
     contents = read_checkpoint(checkpoint)
     info = info_of_checkpoint(contents, checkpoint)
     dictionary, tokenizer = load_dictionary_and_tokenizer(data)

@@ -25,7 +25,7 @@ from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser, number_in_range
 from ..base.destinations import check_new
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..base.running import run_main
 from ..checkpoints.writing import save_state
 from ..config import MaeLmConfig, check_model_options
@@ -184,7 +184,7 @@ def training_options(cfg, dest):
         value = getattr(cfg, field.name)
         if value == field.default or field.name == "_name":
             continue
-        options.append(flag(field.name))
+        options.append(option_name(field.name))
         if value is not True:
             options.append(str(value))
     if not cfg.decoder_layers:

@@ -46,8 +46,10 @@ class Encoding(TextModel):
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
             batch = tokens[rows, : int(lengths[rows].max())].to(self.device)
             padding = batch.eq(pad)
-            padded = bool(padding.any())
-            hidden_states = self.model.forward_encoder(batch, padded=padded, all_layers=True)
+            has_padding = bool(padding.any())
+            hidden_states = self.model.forward_encoder(
+                batch, has_padding=has_padding, all_layers=True
+            )
             yield rows, padding, hidden_states
 
     def extract_features(self, texts, all_layers=False, truncate=False):

@@ -71,7 +71,7 @@ class MaskPrediction(TextModel):
             visible = torch.cat([visible, masked], dim=1)
             masked = masked[:, :0]
         visible_tokens = tokens.gather(1, visible)
-        return self.model(visible_tokens, visible, masked, num_predicted=K, padded=False)
+        return self.model(visible_tokens, visible, masked, num_predicted=K, has_padding=False)
 
     @torch.no_grad()
     def score(self, texts, within_words=True, truncate=False):

@@ -16,7 +16,7 @@ from typing import Dict, List, Optional, Tuple
 from ..base.byte_level_tokenizer import TOKENIZER_JSON
 from ..base.errors import UsageError
 from ..base.json_files import read_json, save_json
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..base.provenance import check_same_origin
 
 MANIFEST = "prepare.json"
@@ -109,7 +109,7 @@ def part_fingerprint(split, shard, shards, fingerprints):
 
 def options_with_values(values):
     """{name of an attribute: value} as {option: value}, without those that are None."""
-    return {flag(name): value for name, value in values.items() if value is not None}
+    return {option_name(name): value for name, value in values.items() if value is not None}
 
 
 def read_manifest(dest):

@@ -18,7 +18,7 @@ LABELS = ["original", "corrupted"]
 SENTENCE_LENGTHS = range(5, 29)  # the lengths of Conneau et al.
 AGREEMENT_PAIRS = 2000  # of `agreement`
 
-SINGULAR = {
+PLURAL_OF_SINGULAR = {
     "is": "are",
     "was": "were",
     "has": "have",
@@ -26,7 +26,7 @@ SINGULAR = {
     "isn't": "aren't",
     "wasn't": "weren't",
 }
-PLURAL = {plural: singular for singular, plural in SINGULAR.items()}
+SINGULAR_OF_PLURAL = {plural: singular for singular, plural in PLURAL_OF_SINGULAR.items()}
 SINGULAR_SUBJECTS = set(
     "he she it movie film story plot acting script show director ending scene character".split()
 )
@@ -99,8 +99,8 @@ def replaced_word(sentences):
 def other_verb(before, word, after):
     """The form of a verb that does not agree with the subject before it; None for no such verb."""
     if before in SINGULAR_SUBJECTS:
-        return SINGULAR.get(word)
-    return PLURAL.get(word) if before in PLURAL_SUBJECTS else None
+        return PLURAL_OF_SINGULAR.get(word)
+    return SINGULAR_OF_PLURAL.get(word) if before in PLURAL_SUBJECTS else None
 
 
 def other_demonstrative(before, word, after):

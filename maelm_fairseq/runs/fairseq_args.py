@@ -3,7 +3,7 @@ sets them itself."""
 
 from ..base.command_line import shorten_argparse_errors, suggestion
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..fairseq_api import options
 from ..training.option_checks import check_no_interpolation
 
@@ -47,4 +47,4 @@ def as_given(name, fairseq_args):
         spelling = word.partition("=")[0]
         if spelling in actions and actions[spelling].dest == name:
             return spelling
-    return flag(name)
+    return option_name(name)

@@ -293,7 +293,7 @@ class CrfRun(BaselineRun):
         for index, sentence in enumerate(dataset.sentence_of):
             if index and dataset.sentence_of[index - 1] != sentence:
                 words_before = 0
-            words_end = words_before + dataset.number_of_words(index)
+            words_end = words_before + dataset.num_words(index)
             parts[index] = sentences[sentence][words_before:words_end]
             words_before = words_end
         return parts

@@ -11,8 +11,8 @@ from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser, number_in_range
 from ..base.destinations import check_output_folder
 from ..base.errors import UsageError
-from ..base.option_fields import flag
-from ..checkpoints.building import find_checkpoint, read_checkpoint
+from ..base.option_fields import option_name
+from ..checkpoints.building import find_checkpoint_file, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
 from ..finetuning.hyperparameters import Hyperparameters
@@ -71,7 +71,7 @@ def options_set_by_recipe():
     return names
 
 
-def parse(task_class, argv, program, description):
+def parse_args(task_class, argv, program, description):
     """Parses the options of a recipe.
 
     Args:
@@ -173,7 +173,7 @@ def hyperparameters_to_try(args, defaults):
     default.
 
     Args:
-        args: of `parse`
+        args: of `parse_args`
         defaults: `finetuning.hyperparameters.Defaults`
     Raises:
         UsageError: several values are given without --search
@@ -189,7 +189,7 @@ def hyperparameters_to_try(args, defaults):
         elif len(candidates) > 1 and not args.search:
             given = " ".join(map(str, candidates))
             raise UsageError(
-                f"{flag(field)} {given}: give one value, or add --search to try them all"
+                f"{option_name(field)} {given}: give one value, or add --search to try them all"
             )
         values.append(list(dict.fromkeys(candidates)))
     return [Hyperparameters(*combination) for combination in itertools.product(*values)]
@@ -208,7 +208,7 @@ class FineTuningCommand:
     Args:
         task_name: fairseq's name of the task
         task_class: the `FineTuningTask` of that name
-        args, fairseq_args: of `parse`
+        args, fairseq_args: of `parse_args`
     """
 
     def __init__(self, task_name, task_class, args, fairseq_args):
@@ -217,8 +217,8 @@ class FineTuningCommand:
         self.fairseq_args = fairseq_args
         self.labelled_folder = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled_folder)  # of the task, for the user
-        self.checkpoint = os.path.abspath(find_checkpoint(args.checkpoint))
-        self.model_options = read_checkpoint(self.checkpoint)["cfg"]["model"]
+        self.checkpoint_file = os.path.abspath(find_checkpoint_file(args.checkpoint))
+        self.model_options = read_checkpoint(self.checkpoint_file)["cfg"]["model"]
         self.defaults = task_class.default_settings(
             self.name, self.model_options["encoder_embed_dim"]
         )
@@ -263,12 +263,12 @@ class FineTuningCommand:
     def start_options(self):
         """Options: the pretrained checkpoint, or the sizes of its encoder."""
         if not self.args.from_scratch:
-            return ["--finetune-from-model", self.checkpoint]
+            return ["--finetune-from-model", self.checkpoint_file]
         switches = ["share_decoder_layers", "relative_position_local_init"]
-        options = [flag(name) for name in switches if self.model_options.get(name)]
+        options = [option_name(name) for name in switches if self.model_options.get(name)]
         for name in OPTIONS_OF_CHECKPOINT:
             if name not in switches:
-                options += [flag(name), self.model_options[name]]
+                options += [option_name(name), self.model_options[name]]
         return options
 
     def layer_decay_options(self):

@@ -57,7 +57,8 @@ class FineTuningRuns:
         self.jobs = jobs
         self.task, self.splits = build_task_with_datasets(command, cfg)
         files = [self.path(split) for split in self.splits if not is_test_split(split)]
-        self.files = provenance.checksums([*files, command.checkpoint, self.task.tokenizer.path])
+        files += [command.checkpoint_file, self.task.tokenizer.path]
+        self.files = provenance.checksums(files)
         self.checksum = self.checksum_of_inputs()
 
     def path(self, split):

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 
-from ..base.checkpoint_names import best_checkpoint
+from ..base.checkpoint_names import best_checkpoint_path
 from ..metrics import METRICS
 
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's
@@ -152,7 +152,7 @@ def log_to(path):
     logging.captureWarnings(True)
     handlers = [
         logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"),
-        ReportHandler(best_checkpoint(os.path.dirname(path))),
+        ReportHandler(best_checkpoint_path(os.path.dirname(path))),
     ]
     level = os.environ.get("LOGLEVEL", "INFO").upper()  # as in fairseq
     logging.basicConfig(

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from .. import PLUGIN_FOLDER
 from ..base.command_line import Parser
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from .machines import count_gpus
 
 
@@ -41,7 +41,7 @@ def fairseq_options(cfg):
             if field == "_name":
                 name = "arch" if group == "model" else group
             if value is not False:
-                yield flag(name)
+                yield option_name(name)
             if isinstance(value, list):
                 yield ",".join(map(str, value))
             elif not isinstance(value, bool):
@@ -57,7 +57,7 @@ def given_values(fairseq_args, *names):
     """
     parser = Parser(add_help=False)
     for name in names:
-        parser.add_argument(flag(name))
+        parser.add_argument(option_name(name))
     values, _ = parser.parse_known_args(fairseq_args)
     return {name: value for name, value in vars(values).items() if value is not None}
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from ..base.checkpoint_names import LAST_CHECKPOINT
 from ..base.errors import UsageError, is_out_of_memory, one_line
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..data.epochs import ResumableIterator
 from ..fairseq_api import checkpoint_utils
 from ..model import MaeLmModel
@@ -152,7 +152,7 @@ def stop_with_checkpoint(cfg, update):
     `cfg` has fairseq's checkpoint options.
     """
     names = ["reset_optimizer", "reset_dataloader", "reset_meters", "reset_lr_scheduler"]
-    restarting_options = [flag(name) for name in names if cfg[name]]
+    restarting_options = [option_name(name) for name in names if cfg[name]]
     if cfg.restore_file != LAST_CHECKPOINT:
         restarting_options.insert(0, "--restore-file")
     saves = not (cfg.no_save or cfg.no_last_checkpoints)

@@ -8,7 +8,7 @@ import torch
 from omegaconf import ListConfig
 
 from ..base.errors import UsageError
-from ..base.option_fields import as_dict, check_ranges, flag
+from ..base.option_fields import as_dict, check_ranges, option_name
 from ..base.ranges import Range
 from ..checkpoints.sections import component_name, is_fairseq_builtin
 from ..fairseq_api import MODEL_DATACLASS_REGISTRY, OPTIMIZER_DATACLASS_REGISTRY, criterions
@@ -103,9 +103,9 @@ def check_range(name, given):
     values = given if isinstance(given, (list, ListConfig)) else [given]
     for value in values:
         if isinstance(value, float):
-            Range(MIN_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, flag(name))
+            Range(MIN_OF_OPTION.get(name, -MAX_FLOAT), MAX_FLOAT).check(value, option_name(name))
         elif isinstance(value, int):
-            Range(MIN_OF_OPTION.get(name, -(2**31))).check(value, flag(name))
+            Range(MIN_OF_OPTION.get(name, -(2**31))).check(value, option_name(name))
 
 
 def check_rates(optimization, schedule):
@@ -134,8 +134,8 @@ def check_no_interpolation(args):
     for name, value in vars(args).items():
         if isinstance(value, str) and re.search(r"\$\{|\\", value):
             raise UsageError(
-                f"{flag(name)} {value}: in fairseq, ${{...}} and \\ have a meaning of their own; "
-                "rename it"
+                f"{option_name(name)} {value}: in fairseq, ${{...}} and \\ have a meaning of their "
+                "own; rename it"
             )
 
 

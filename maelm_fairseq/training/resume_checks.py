@@ -8,7 +8,7 @@ import logging
 import torch
 
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..base.typed_values import as_type, short_repr
 from ..checkpoints.building import NOT_A_CHECKPOINT, num_updates_of
 from ..checkpoints.compatibility import (
@@ -250,7 +250,7 @@ def check_components(checkpoint, trainer, path):
         current = component_name(trainer.cfg[name])
         if stored and stored != current:
             raise UsageError(
-                f"{path}: {flag(name)} was {stored} and is {current}: use the same, or add "
+                f"{path}: {option_name(name)} was {stored} and is {current}: use the same, or add "
                 "--reset-optimizer"
             )
 

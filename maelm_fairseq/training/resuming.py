@@ -5,10 +5,10 @@ All that this checkpoint says is restored.
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
-    best_checkpoint,
+    best_checkpoint_path,
     first_accepted,
-    interval_checkpoints,
-    last_checkpoint,
+    interval_checkpoint_paths,
+    last_checkpoint_path,
 )
 from ..base.errors import UsageError
 from ..checkpoints import writing
@@ -44,7 +44,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
 
     finetune_from_model = cfg.finetune_from_model
     cfg.finetune_from_model = None  # this run already has checkpoints
-    last_path = last_checkpoint(cfg.save_dir, suffix)
+    last_path = last_checkpoint_path(cfg.save_dir, suffix)
     try:
         resumed_from, loaded, refused = first_accepted(paths, load)
     except UsageError as error:
@@ -58,7 +58,7 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     has_best_loss = extra_state.get("val_loss") == extra_state.get("best")
     is_best = current_run.resumed_checkpoint_was_validated and has_best_loss
     if current_run.lock and is_best and current_run.resumed_from == last_path:
-        save_folder.restore_best(last_path, best_checkpoint(cfg.save_dir, suffix))
+        save_folder.restore_best(last_path, best_checkpoint_path(cfg.save_dir, suffix))
     return loaded
 
 
@@ -69,7 +69,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
     """
     path = current_run.candidate_path or filename
     cfg = trainer.cfg.checkpoint
-    last_path = last_checkpoint(cfg.save_dir, trainer.checkpoint_suffix)
+    last_path = last_checkpoint_path(cfg.save_dir, trainer.checkpoint_suffix)
     is_default = cfg.restore_file == LAST_CHECKPOINT and path == last_path
     is_new_run = is_default and current_run.candidate_path is None
     if is_new_run or not isinstance(trainer.get_model(), MaeLmModel):
@@ -81,7 +81,7 @@ def load_trainer_checkpoint(original, trainer, filename, reset_optimizer=False, 
             resume_checks.drop_unusable_parts(checkpoint, trainer)
         resume_checks.check_run(checkpoint, trainer, path, starts_anew=reset_optimizer)
         if current_run.candidate_path:
-            updates = interval_checkpoints(cfg.save_dir, trainer.checkpoint_suffix)
+            updates = interval_checkpoint_paths(cfg.save_dir, trainer.checkpoint_suffix)
             resume_checks.check_update(checkpoint, updates.get(path), path)
         with already_read({path: checkpoint}):
             extra_state = original(trainer, path, reset_optimizer, *args, **kwargs)
@@ -111,9 +111,9 @@ def set_aside_unused(cfg, suffix, update):
     if current_run.resumed_from is None:
         return
     save_folder.set_aside_refused(current_run.refused, current_run.resumed_from)
-    is_interval = current_run.resumed_from in interval_checkpoints(cfg.save_dir, suffix)
+    is_interval = current_run.resumed_from in interval_checkpoint_paths(cfg.save_dir, suffix)
     if cfg.restore_file == LAST_CHECKPOINT and is_interval and not cfg.no_last_checkpoints:
-        last_path = last_checkpoint(cfg.save_dir, suffix)
+        last_path = last_checkpoint_path(cfg.save_dir, suffix)
         # There must be a last checkpoint even if the run ends before its next update.
         writing.copy(current_run.resumed_from, last_path)
     save_folder.set_aside_newer(cfg.save_dir, suffix, update)

@@ -6,11 +6,11 @@ import os
 
 from ..base.checkpoint_names import (
     LAST_CHECKPOINT,
-    best_checkpoint,
-    interval_checkpoints,
-    last_checkpoint,
-    other_checkpoints,
-    resumable_checkpoints,
+    best_checkpoint_path,
+    interval_checkpoint_paths,
+    last_checkpoint_path,
+    other_checkpoint_paths,
+    resumable_checkpoint_paths,
 )
 from ..base.errors import UsageError
 from ..base.files import remove_abandoned, set_aside
@@ -60,10 +60,10 @@ def resumable_paths(cfg, suffix):
         suffix: of `--checkpoint-suffix`
     Raises UsageError: there are only checkpoints that no run resumes from by itself
     """
-    last_path = last_checkpoint(cfg.save_dir, suffix)
+    last_path = last_checkpoint_path(cfg.save_dir, suffix)
     if cfg.restore_file != LAST_CHECKPOINT:
         return []
-    paths = resumable_checkpoints(cfg.save_dir, suffix)
+    paths = resumable_checkpoint_paths(cfg.save_dir, suffix)
     if cfg.no_last_checkpoints and last_path in paths:  # the run does not renew it
         paths = [*paths[1:], last_path]
     starts_elsewhere = cfg.finetune_from_model or getattr(cfg, "continue_once", None)
@@ -81,10 +81,10 @@ def advice_on_others(save_dir, suffix):
 
     It is the end of an error message; empty if there is no such checkpoint.
     """
-    names = ", ".join(map(os.path.basename, other_checkpoints(save_dir, suffix)))
+    names = ", ".join(map(os.path.basename, other_checkpoint_paths(save_dir, suffix)))
     if not names:
         return ""
-    last_path = last_checkpoint(save_dir, suffix)
+    last_path = last_checkpoint_path(save_dir, suffix)
     return f"; to resume from another one ({names}), if it is whole, copy it to {last_path}"
 
 
@@ -118,7 +118,7 @@ def keep_best(save_dir, suffix, update, extends_run):
         update: update that the run resumes from
         extends_run: whether the run extends a finished one
     """
-    best_path = best_checkpoint(save_dir, suffix)
+    best_path = best_checkpoint_path(save_dir, suffix)
     if not os.path.isfile(best_path):
         return
     try:
@@ -127,7 +127,7 @@ def keep_best(save_dir, suffix, update, extends_run):
         return  # nothing can use it
     if not extends_run and best_update <= update:
         return
-    kept_path = best_checkpoint(save_dir, f"{suffix}_{best_update}")
+    kept_path = best_checkpoint_path(save_dir, f"{suffix}_{best_update}")
     if have_same_content(best_path, kept_path):
         return
     if os.path.lexists(kept_path):
@@ -161,7 +161,7 @@ def set_aside_newer(save_dir, suffix, update):
     They are of an abandoned branch, but would count as the newest: fairseq would keep them and
     remove the run's own, and a run that finds its last checkpoint damaged would resume from them.
     """
-    for path, update_of_path in interval_checkpoints(save_dir, suffix).items():
+    for path, update_of_path in interval_checkpoint_paths(save_dir, suffix).items():
         if update_of_path > update:
             renamed = set_aside(path, ".superseded")
             logger.warning(
@@ -174,7 +174,7 @@ def resume_advice(cfg):
 
     `cfg` has fairseq's checkpoint options.
     """
-    paths = resumable_checkpoints(cfg.save_dir, cfg.checkpoint_suffix)
+    paths = resumable_checkpoint_paths(cfg.save_dir, cfg.checkpoint_suffix)
     if not paths:
         return f"{cfg.save_dir} has no checkpoint yet"
     return f"the same command resumes from {paths[0]}"

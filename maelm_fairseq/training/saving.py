@@ -8,9 +8,9 @@ import os
 
 import torch
 
-from ..base.checkpoint_names import all_checkpoints, last_checkpoint
+from ..base.checkpoint_names import all_checkpoint_paths, last_checkpoint_path
 from ..base.errors import UsageError
-from ..base.option_fields import flag
+from ..base.option_fields import option_name
 from ..checkpoints import writing
 from ..fairseq_api import PathManager
 from ..model import MaeLmModel
@@ -30,10 +30,10 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     if is_ours and not all(torch.isfinite(weight).all() for weight in trainer.model.parameters()):
         raise not_finite("weights", update, cfg)
     if not cfg.no_last_checkpoints:
-        current_run.last_checkpoint_being_saved = last_checkpoint(
+        current_run.last_checkpoint_being_saved = last_checkpoint_path(
             cfg.save_dir, trainer.checkpoint_suffix
         )
-    before = all_checkpoints(cfg.save_dir)
+    before = all_checkpoint_paths(cfg.save_dir)
     try:
         saved = original(cfg, trainer, epoch_itr, val_loss)
     except OSError as error:
@@ -44,7 +44,7 @@ def save_checkpoint(original, cfg, trainer, epoch_itr, val_loss):
     finally:
         current_run.last_checkpoint_being_saved = None
     if trainer.should_save_checkpoint_on_current_rank:
-        log_removed(cfg, before - all_checkpoints(cfg.save_dir))
+        log_removed(cfg, before - all_checkpoint_paths(cfg.save_dir))
     return saved
 
 
@@ -55,7 +55,7 @@ def log_removed(cfg, paths):
     limits = []
     for name in ["keep_interval_updates", "keep_last_epochs", "keep_best_checkpoints"]:
         if getattr(cfg, name) > 0:
-            limits.append(f"{flag(name)} {getattr(cfg, name)}")
+            limits.append(f"{option_name(name)} {getattr(cfg, name)}")
     logger.info(f"removed {', '.join(sorted(paths))}, because of {' and '.join(limits)}")
 
 

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from ..base.checkpoint_names import LAST_CHECKPOINT, last_checkpoint
+from ..base.checkpoint_names import LAST_CHECKPOINT, last_checkpoint_path
 from ..base.errors import UsageError
 from ..base.signals import EXIT_STOPPED
 from ..checkpoints.sections import is_plugin_model
@@ -111,7 +111,7 @@ def check_starting_point(cfg):
         save_folder.check_starting_file("--restore-file", cfg.restore_file)
     elif cfg.finetune_from_model:
         save_folder.check_outside(cfg.finetune_from_model, cfg.save_dir)
-        if not os.path.lexists(last_checkpoint(cfg.save_dir, cfg.checkpoint_suffix)):
+        if not os.path.lexists(last_checkpoint_path(cfg.save_dir, cfg.checkpoint_suffix)):
             save_folder.check_starting_file("--finetune-from-model", cfg.finetune_from_model)
 
 
