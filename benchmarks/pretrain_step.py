@@ -102,7 +102,7 @@ def compute_all_rows(encoder):
     encoder.forward = forward_all
 
 
-def flops():
+def count_flops():
     """FLOP in the matrix products of the next step of this process's model."""
     # On the CPU, only this kernel of attention is counted.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -150,7 +150,7 @@ def time_in_alternation(args, variants):
             builds.append(pool.submit(build_variant, data, args, variant))
         for build_of_one in builds:
             build_of_one.result()
-        flop = {name: process.submit(flops).result() for name, process in processes.items()}
+        flop = {name: process.submit(count_flops).result() for name, process in processes.items()}
         rounds = {variant: [] for variant in variants}
         for number in range(args.rounds + 1):
             for variant, process in processes.items():

@@ -22,7 +22,7 @@ from maelm_fairseq.evaluation.minimal_pairs import decide_pairs
 from maelm_fairseq.evaluation.pair_files import Pairs
 from maelm_fairseq.huggingface.tokenizer import recorded_lines
 from maelm_fairseq.preparation import sentence_probes
-from measure import losses, scores_of_fine_tuning
+from measure import read_losses, scores_of_fine_tuning
 from measurements import HELD_OUT_TEXT, Measurement, write_record
 
 FINE_TUNING_TASKS = ["trec", "rotten_tomatoes"]
@@ -45,7 +45,7 @@ def train_vocabulary(text, dest):
 
 def measurements_of_continued(name, folder):
     """Yields the `Measurement`s of one model, without its arm and seed."""
-    for measured in losses(folder / name / "train.log"):
+    for measured in read_losses(folder / name / "train.log"):
         yield measured._replace(feature="validation")
     checkpoint = folder / name / "model.pt"
     yield from without_labels(hub.from_pretrained(checkpoint, folder / "data"))

@@ -36,11 +36,11 @@ from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.model_record import CHOSEN_LAYER, LAST_LAYER, ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.fairseq_api import init_bert_params
-from maelm_fairseq.runs.log_report import validations
+from maelm_fairseq.runs.log_report import read_validations
 from maelm_fairseq.vocabulary import load_dictionary
 from measurements import HELD_OUT_TEXT, Measurement, write_record
 from programs import RECIPES, run_quietly
-from update_times import timings
+from update_times import read_timings
 
 WORD_ORDER_TASKS = ["bigram_shift", "replaced_word"]  # made by swapping or replacing words
 NATURAL_TASKS = [task for task in PRIMARY_TASKS if task not in WORD_ORDER_TASKS]
@@ -65,7 +65,7 @@ PARTS_OF_FINE_TUNING = 10  # of a run of fine-tuning; ranks are measured at the 
 TRAJECTORY_TASKS = ["trec", "rotten_tomatoes"]  # the largest two with different texts
 
 
-def losses(log):
+def read_losses(log):
     """What a training log says of validations: list of `Measurement`s.
 
     The metrics are "bits", the loss, and "unigram bits", which token frequencies alone give.
@@ -76,7 +76,7 @@ def losses(log):
     if unigram_bits:
         value = float(unigram_bits[1])
         measured.append(on_text._replace(updates=0, metric="unigram bits", value=value))
-    for updates, stats in validations(log).items():
+    for updates, stats in read_validations(log).items():
         value = float(stats["valid_loss"])
         measured.append(on_text._replace(updates=updates, metric="bits", value=value))
     return measured
@@ -103,7 +103,7 @@ def scores_of_probes(name, folder, run_folder):
         )
 
 
-def outcomes(path):
+def kept_predictions(path):
     """What was predicted for each example, in few bytes: {name: array}.
 
     Probes of layers are those of the last layer and of the chosen one.
@@ -117,18 +117,18 @@ def outcomes(path):
         if feature in KEPT_FEATURES:
             for layer in (LAST_LAYER, CHOSEN_LAYER):
                 predictions = records.predictions(task, feature, layer)
-                arrays[f"{key}/{layer}"] = downcast(predictions, np.float16)
+                arrays[f"{key}/{layer}"] = to_small_type(predictions, np.float16)
         else:
-            arrays[key] = downcast(records.arrays[key], np.float16)
+            arrays[key] = to_small_type(records.arrays[key], np.float16)
     return arrays
 
 
-def downcast(values, float_type):
+def to_small_type(values, float_type):
     """Values as floats of a type, indices of classes in one byte each."""
     return values.astype(float_type if values.dtype.kind == "f" else np.int8)
 
 
-def ranks(checkpoint, dest, run_folder):
+def measure_ranks(checkpoint, dest, run_folder):
     """Yields the effective ranks of held-out text, and the dimensions of [MASK] alone."""
     command = ["--checkpoint", checkpoint, "--data", run_folder / "data"]
     command += ["--dest", dest, "--tokens", RANK_TOKENS]
@@ -136,7 +136,7 @@ def ranks(checkpoint, dest, run_folder):
         run_quietly(sys.executable, "-m", "maelm_fairseq.effective_rank", *command)
     rank = Measurement(task=HELD_OUT_TEXT, metric="rank")
     for row in pd.read_csv(dest / "ranks.csv", dtype=str).itertuples():
-        yield rank._replace(feature=row.family, layer=row.layer, value=row.rank)
+        yield rank._replace(feature=row.token_group, layer=row.layer, value=row.rank)
     dimensions = rank._replace(feature="mask_tokens", metric="dimensions outside real tokens")
     for row in pd.read_csv(dest / "mask_dimensions.csv", dtype=str).itertuples():
         yield dimensions._replace(layer=row.layer, value=row.mask_outside_real)
@@ -211,7 +211,7 @@ def ranks_while_tuning(folder, run_folder):
         parts[updates // updates_of_part] = path
     parts[PARTS_OF_FINE_TUNING] = tuned / "checkpoint_last.pt"
     for part, checkpoint in parts.items():
-        for measured in ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder):
+        for measured in measure_ranks(checkpoint, folder / f"ranks-tuning-{part}", run_folder):
             if measured.feature == "without_mask":
                 yield measured._replace(task=f"fine-tuning {part}/{PARTS_OF_FINE_TUNING}")
 
@@ -229,7 +229,7 @@ def measurements_of_arm(name, run_folder, dest):
                 yield measured._replace(updates=updates, feature=f"{FINE_TUNED}, {rate}")
         return
     if not variant:
-        yield from losses(folder / "train.log")
+        yield from read_losses(folder / "train.log")
     if "-lr" in arm:  # of these pilots, only losses are compared
         return
     tracked = keeps_trajectory(name)
@@ -242,7 +242,7 @@ def measurements_of_arm(name, run_folder, dest):
     final_measurements += scores_of_probes(name, folder, run_folder)
     write_outcomes(dest / f"{name}.npz", folder / "probes" / f"{name}.npz")
     if not variant:
-        final_measurements += ranks(model, folder / "ranks", run_folder)
+        final_measurements += measure_ranks(model, folder / "ranks", run_folder)
     if tracked:
         yield from scores_within_run(folder, run_folder, updates)
     for measured in final_measurements:
@@ -254,7 +254,7 @@ def write_outcomes(path, records):
     with atomic_write(path, "wb") as stream:
         command = ["git", "rev-parse", "HEAD"]
         git = subprocess.run(command, cwd=RECIPES, capture_output=True, text=True)
-        np.savez_compressed(stream, commit=git.stdout.strip(), **outcomes(records))
+        np.savez_compressed(stream, commit=git.stdout.strip(), **kept_predictions(records))
 
 
 def scores_within_run(folder, run_folder, updates):
@@ -312,7 +312,7 @@ def main():
         return print(*PROBED_TASKS)
     os.makedirs(args.dest, exist_ok=True)
     if args.seconds:
-        return write_record(args.dest / "seconds.csv", timings(args.run))
+        return write_record(args.dest / "seconds.csv", read_timings(args.run))
     if args.bag_of_words:
         measured = measurements_of_bag_of_words(args.run)
         return write_record(args.dest / "bag_of_words.csv", measured)

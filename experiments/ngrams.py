@@ -209,15 +209,15 @@ def print_summary(args, pairs, records):
 def main():
     args = parse_args()
     pairs = read_pairs(args.pairs)
-    origin = {"pairs": pairs.digest}
+    origin = {"pairs": pairs.sha256}
     encoders = read_encoders(args, pairs, origin)
     _, tokenizer = load_dictionary_and_tokenizer(args.data)
     files = [args.text, os.path.join(args.data, "dict.txt"), tokenizer.path]
-    digest = " ".join(provenance.checksums(files).values())
+    source = " ".join(provenance.compute_sha256s(files).values())
     os.makedirs(args.dest, exist_ok=True)
     own = {}
     for name in NGRAM_MODELS:
-        own[name] = ModelRecord(os.path.join(args.dest, f"{name}.npz"), digest)
+        own[name] = ModelRecord(os.path.join(args.dest, f"{name}.npz"), source)
     record_decisions(own, pairs, origin, args.text, tokenizer)
     print_summary(args, pairs, [*own.values(), *encoders])
 

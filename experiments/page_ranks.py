@@ -10,7 +10,7 @@ from page_claims import claims
 from page_pictures import draw_lines
 
 RANK_LAYERS = ["0", "1", "2", "3", "5", "8", "12"]
-FAMILY_TITLES = {
+GROUP_TITLES = {
     "without_mask": "text without [MASK]",
     "with_mask": "text with [MASK]",
     "mask_tokens": "[MASK] itself",
@@ -30,7 +30,7 @@ def ranks_by_layer(results):
 
 def lemma(results):
     """Lemma 2.1: the rank of [MASK] by layer."""
-    return ranks_of(results, "lemma", [*MLMS, "A"], [FAMILY_TITLES["mask_tokens"]], ["rises"])
+    return ranks_of(results, "lemma", [*MLMS, "A"], [GROUP_TITLES["mask_tokens"]], ["rises"])
 
 
 def theorem(results):
@@ -40,21 +40,21 @@ def theorem(results):
 
 def closing(results):
     """Figure 5a: the ranks of text with and without [MASK], by layer."""
-    titles = [FAMILY_TITLES["without_mask"], FAMILY_TITLES["with_mask"]]
+    titles = [GROUP_TITLES["without_mask"], GROUP_TITLES["with_mask"]]
     return ranks_of(results, "closing", MAIN, titles, ["closes", "plain"])
 
 
 def old_ranks(results):
     """All ranks of the older encoders."""
     keys = ["rises", "gap", "own", "closes", "plain"]
-    return ranks_of(results, "old-ranks", OLD, FAMILY_TITLES.values(), keys, ["mlm"], "mae_lm")
+    return ranks_of(results, "old-ranks", OLD, GROUP_TITLES.values(), keys, ["mlm"], "mae_lm")
 
 
 def ranks_of(results, name, arms, titles, keys, mlms=MLMS, mae="A"):
     """Draws ranks by layer, and says what they show of the claims with these keys."""
     sources = {GAP_TITLE: results.mask_rank_gap, OWN_TITLE: results.mask_dimensions}
-    for family, title in FAMILY_TITLES.items():
-        sources[title] = functools.partial(results.by_layer, family=family)
+    for group, title in GROUP_TITLES.items():
+        sources[title] = functools.partial(results.by_layer, group=group)
     arms = [arm for arm in results.recorded(arms) if len(results.by_layer(arm, "without_mask"))]
     panels = {}
     for title in titles:

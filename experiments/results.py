@@ -45,10 +45,10 @@ class Results:
         counts = rows.groupby("seed").value.agg(["mean", "size"])
         return counts["mean"][counts["size"] == len(tasks)]
 
-    def by_layer(self, arm, family, metric="rank"):
+    def by_layer(self, arm, group, metric="rank"):
         """Ranks, or another metric of layers: a DataFrame of seeds by layers."""
         rows = self.final[self.final.task == HELD_OUT_TEXT]
-        rows = rows.query("arm == @arm and feature == @family and metric == @metric")
+        rows = rows.query("arm == @arm and feature == @group and metric == @metric")
         frame = rows.pivot(index="seed", columns="layer", values="value")
         frame = frame[sorted(frame, key=int)]
         if metric == "rank":

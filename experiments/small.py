@@ -47,8 +47,8 @@ from maelm_fairseq.metrics import argmax_or_value
 from measure import (
     FEW_SHOT_REPEATS,
     NATURAL_TASKS,
-    downcast,
-    losses,
+    read_losses,
+    to_small_type,
 )
 from measurements import Measurement, write_record
 from ngrams import NGRAM_MODELS, have_known_words, overlapping
@@ -119,9 +119,9 @@ def task_predictions(name, folder):
         encoder = predict_with_encoder(checkpoint, labelled_folder, data)
         bag_of_words = baseline_predictions(labelled)[BAG_OF_WORDS]
         dev = is_of_dev(labelled)
-        arrays[f"{task}/{ENCODER_ALONE}"] = downcast(argmax_or_value(encoder), np.float32)
+        arrays[f"{task}/{ENCODER_ALONE}"] = to_small_type(argmax_or_value(encoder), np.float32)
         votes = average_predictions(encoder, bag_of_words, encoder[dev], bag_of_words[dev])
-        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = downcast(argmax_or_value(votes), np.float32)
+        arrays[f"{task}/{WITH_BAG_OF_WORDS}"] = to_small_type(argmax_or_value(votes), np.float32)
     return arrays
 
 
@@ -177,7 +177,7 @@ def measure_variant(name, folder, pairs):
 def validation_losses(name, folder):
     """Yields what the log of an encoder's pretraining says of validations: `Measurement`s."""
     variant, seed = variant_and_seed(name)
-    for measured in losses(folder / name / "train.log"):
+    for measured in read_losses(folder / name / "train.log"):
         yield measured._replace(arm=variant, seed=seed, feature="validation")
 
 
@@ -230,7 +230,7 @@ def measure_baselines(folder, pairs):
     vectors = word_vectors(folder / "data", encoder_width(folder))
     for task in NATURAL_TASKS:
         for name, values in task_baselines(task, folder, vectors).items():
-            arrays[f"{task}/{name}"] = downcast(values, np.float32)
+            arrays[f"{task}/{name}"] = to_small_type(values, np.float32)
     if pairs:
         arrays.update(pair_baselines(folder, pairs))
     save_arrays(SMALL_RECORDS / f"{BASELINES_RECORD}.npz", arrays)

@@ -35,7 +35,7 @@ def seconds_of_update(arm, run_folder):
         return 1 / statistics.median(map(float, speeds[1:]))
 
 
-def timings(run_folder):
+def read_timings(run_folder):
     """Yields the seconds of an update of every arm of TIMED in each of ROUNDS rounds.
 
     The number of the round takes the place of the seed.

@@ -3,10 +3,10 @@ and 5).
 
     python -m maelm_fairseq.effective_rank --checkpoint FILE... --data DIR --dest DIR
 
-Compares four families of tokens from the same text: all tokens of inputs without [MASK]; all tokens
+Compares four groups of tokens from the same text: all tokens of inputs without [MASK]; all tokens
 of inputs with [MASK]; the real tokens of those inputs; and their [MASK] tokens. With shared decoder
 layers, there is no [MASK] before the first of them, and its rank is 0. For each layer the program
-computes the effective rank of each family, and the number of dimensions that only [MASK] uses
+computes the effective rank of each group, and the number of dimensions that only [MASK] uses
 (Theorem 2.2). --dest receives `ranks.csv`, `mask_dimensions.csv`, all singular values
 (`spectra.npz`) and a figure (`ranks.png`).
 """
@@ -138,7 +138,7 @@ def main():
             panels[name] = rows
             all_rows += [dict(checkpoint=name, **row) for row in rows]
             all_dimensions += [dict(checkpoint=name, **row) for row in dimensions]
-            all_spectra.update({f"{name}/{family}": values for family, values in spectra.items()})
+            all_spectra.update({f"{name}/{group}": values for group, values in spectra.items()})
             print(table_of_ranks(name, rows, dimensions, args.tau[0]) + "\n", flush=True)
         write_csv(os.path.join(folder, "mask_dimensions.csv"), all_dimensions)
         np.savez_compressed(os.path.join(folder, "spectra.npz"), **all_spectra)

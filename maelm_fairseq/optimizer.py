@@ -33,7 +33,7 @@ class TorchAdamWConfig(FairseqDataclass):
     fp16: bool = II("common.fp16")
 
 
-def betas(option):
+def parse_betas(option):
     """Two numbers, or their text, as two numbers; fairseq would evaluate the text as Python.
 
     Raises UsageError: it is not two numbers, or they are out of range
@@ -100,7 +100,7 @@ class TorchAdamW(FairseqAdam):
         """The arguments of PyTorch's AdamW."""
         return {
             "lr": self.cfg.lr[0],
-            "betas": betas(self.cfg.adam_betas),
+            "betas": parse_betas(self.cfg.adam_betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }

@@ -137,7 +137,7 @@ def text_columns(texts_per_line):
     return ["sentence"] if texts_per_line == 1 else ["sentence1", "sentence2"]
 
 
-def header(prediction, texts_per_line):
+def format_header(prediction, texts_per_line):
     """The line with the names of the columns."""
     columns = ["score"] if isinstance(prediction, float) else ["label", "probability"]
     return "\t".join([*columns, *text_columns(texts_per_line)]) + "\n"
@@ -163,7 +163,7 @@ def main():
                 stream.writelines(map(tagged_text, predictions))
             else:
                 if count == 0:
-                    stream.write(header(predictions[0], texts_per_line))
+                    stream.write(format_header(predictions[0], texts_per_line))
                 stream.writelines(map(table_line, predictions, chunk))
             count += len(chunk)
         if count == 0:

@@ -145,7 +145,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
     origin = {
         "checkpoint": sha256(checkpoint),
         "valid": sha256(args.valid or data / "valid.bin"),
-        "pairs": pairs.digest if pairs else None,
+        "pairs": pairs.sha256 if pairs else None,
     }
     if record.exists():
         earlier = read_json(record, Dict[str, dict], "measurements of adapt.sh")

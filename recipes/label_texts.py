@@ -135,7 +135,7 @@ class SentenceLabeller:
             return predictions
         return [self.classes[int(index)] for index in predictions]
 
-    def header(self):
+    def format_header(self):
         columns = text_columns(self.texts_per_line)
         return "\t".join(["score" if self.classes is None else "label", *columns]) + "\n"
 
@@ -172,7 +172,7 @@ class WordTagger:
         both = (encoder + self.crf.probabilities(words, self.labels)) / 2
         return [self.labels[index] for index in both.argmax(-1)]
 
-    def header(self):
+    def format_header(self):
         return ""
 
     def lines(self, texts):
@@ -243,7 +243,7 @@ def main():
     labeller = make_tagger(args) if is_tagger else make_sentence_labeller(args)
     count = 0
     with atomic_write(args.dest, must_be_new=True) as stream:
-        stream.write(labeller.header())
+        stream.write(labeller.format_header())
         for chunk in chunks_of_file(args.texts, labeller.texts_per_line):
             if is_tagger and not count:
                 check_not_tagged(args.texts, [text for (text,) in chunk], labeller.labels)

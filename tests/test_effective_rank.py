@@ -14,11 +14,11 @@ from maelm_fairseq.effective_rank import main
 from small_models import Setting
 
 
-def moments_of(**families):
-    """The moments of float64 rows (n, C) of each family."""
+def moments_of(**groups):
+    """The moments of float64 rows (n, C) of each group."""
     moments = token_moments.TokenMoments()
-    for family, x in families.items():
-        moments.add(family, [x[None]], torch.ones(1, len(x), dtype=torch.bool))
+    for group, x in groups.items():
+        moments.add(group, [x[None]], torch.ones(1, len(x), dtype=torch.bool))
     return moments
 
 
@@ -67,15 +67,15 @@ def naive_hidden(model, tokens, masked):
 
 
 def naive_representations(model, blocks):
-    """{family: (layer, tokens, C)}, block by block and without padding."""
-    parts = {family: [] for family in token_moments.TOKEN_GROUPS}
+    """{group: (layer, tokens, C)}, block by block and without padding."""
+    parts = {group: [] for group in token_moments.TOKEN_GROUPS}
     for tokens, masked in blocks:
         parts["without_mask"].append(naive_hidden(model, tokens, torch.zeros_like(masked)))
         hidden = naive_hidden(model, tokens, masked)
         parts["with_mask"].append(hidden)
         parts["real_tokens"].append(hidden[:, ~masked])
         parts["mask_tokens"].append(hidden[:, masked])
-    return {family: torch.cat(hidden, 1) for family, hidden in parts.items()}
+    return {group: torch.cat(hidden, 1) for group, hidden in parts.items()}
 
 
 @pytest.mark.parametrize("shared, pretraining", [(0, True), (1, True), (3, False)])
@@ -96,12 +96,15 @@ def test_a_model_has_the_singular_values_of_its_representations(
     for batch_tokens in [1, 70, 10_000]:
         monkeypatch.setattr(token_moments, "BATCH_TOKENS", batch_tokens)
         moments = token_moments.measure_moments(model, blocks)
-        for family in token_moments.TOKEN_GROUPS:
-            assert moments.count(family) == expected[family].size(1)
-            values = moments.singular_values(family)
-            svd = torch.linalg.svdvals(expected[family])
+        for group in token_moments.TOKEN_GROUPS:
+            assert moments.count(group) == expected[group].size(1)
+            values = moments.singular_values(group)
+            svd = torch.linalg.svdvals(expected[group])
             torch.testing.assert_close(values[:, : svd.size(1)], svd, rtol=1e-6, atol=1e-6)
-            assert moments.ranks()[family].tolist() == token_moments.effective_rank(svd).tolist()
+            assert (
+                moments.effective_ranks()[group].tolist()
+                == token_moments.effective_rank(svd).tolist()
+            )
     assert model.training
 
 
@@ -122,18 +125,18 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, ca
     assert "MAE-LM: effective rank at tau = 0.9, of 3" in printed.out
     assert printed.err == ""
     rows = table(out / "ranks.csv")
-    assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, families
-    count = {row["family"]: int(row["tokens"]) for row in rows}
+    assert len(rows) == 2 * 2 * 3 * 4  # checkpoints, taus, layers, groups
+    count = {row["token_group"]: int(row["tokens"]) for row in rows}
     assert count["without_mask"] == count["with_mask"]
     assert count["with_mask"] == count["real_tokens"] + count["mask_tokens"]
     assert count["with_mask"] >= 300
     assert 0.1 < count["mask_tokens"] / count["with_mask"] < 0.2
     rank_0 = [row for row in rows if row["rank"] == "0"]
-    places = {(row["checkpoint"], row["layer"], row["family"]) for row in rank_0}
+    places = {(row["checkpoint"], row["layer"], row["token_group"]) for row in rank_0}
     assert places == {("shared", "0", "mask_tokens")}
     spectra = np.load(out / "spectra.npz")
     for row in rows:
-        spectrum = spectra[f"{row['checkpoint']}/{row['family']}"][int(row["layer"])]
+        spectrum = spectra[f"{row['checkpoint']}/{row['token_group']}"][int(row["layer"])]
         rank = token_moments.effective_rank(torch.from_numpy(spectrum), float(row["tau"]))
         assert int(rank) == int(row["rank"]) <= 32
     assert len(table(out / "mask_dimensions.csv")) == 2 * 2 * 3

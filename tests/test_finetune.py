@@ -410,7 +410,7 @@ def test_a_damaged_model_of_a_finished_seed(files, arguments):
 def test_a_line_of_the_log_that_was_cut_is_left_out(tmp_path):
     lines = ['{"valid_num_updates": "1", "valid_loss": "2"}', '{"valid_num_updates": "2", "val']
     (tmp_path / "train.log").write_text("\n".join(lines))
-    assert [*log_report.validations(tmp_path / "train.log")] == [1]
+    assert [*log_report.read_validations(tmp_path / "train.log")] == [1]
 
 
 def test_what_too_few_validations_do_not_show_is_said(capsys):

@@ -35,7 +35,7 @@ def write_lines(path, *lines):
 def test_a_file_of_blimp_is_pairs_in_one_group(tmp_path):
     lines = [blimp_line("a b", "b a"), "", blimp_line(" ä ", "c")]
     pairs = read_pairs(write_lines(tmp_path / "wh.jsonl", *lines))
-    assert read_pairs(Path(tmp_path, "wh.jsonl")).digest == pairs.digest
+    assert read_pairs(Path(tmp_path, "wh.jsonl")).sha256 == pairs.sha256
     assert pairs.name == "wh"
     assert pairs.good == ["a b", "ä"]
     assert pairs.bad == ["b a", "c"]
@@ -55,7 +55,7 @@ def test_a_folder_of_blimp_is_one_set_of_pairs(tmp_path):
     assert pairs.groups.tolist() == ["islands/a", "agreement/b", "islands/c"]
     assert pairs.locations[1] == f"{tmp_path}/made/b.jsonl: line 1"
     write_lines(tmp_path / "made" / "c.jsonl", blimp_line("c", "y", "islands", "c"))
-    assert read_pairs(str(tmp_path / "made")).digest != pairs.digest
+    assert read_pairs(str(tmp_path / "made")).sha256 != pairs.sha256
 
 
 @pytest.mark.parametrize("line, message", [

@@ -146,7 +146,7 @@ def place(prepared, tmp_path):
     decisions = np.repeat([1.0, 0.0], 20)
     arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
     encoder = ModelRecord(str(tmp_path / "encoder-1.npz"), "an encoder")
-    encoder.write("made", PAIRS_FEATURE, {"pairs": pairs.digest}, arrays)
+    encoder.write("made", PAIRS_FEATURE, {"pairs": pairs.sha256}, arrays)
     (tmp_path / "text.txt").write_text("\n".join([*lines, "onceonly"]))
     arguments = ["--text", tmp_path / "text.txt", "--data", prepared, "--pairs", tmp_path / "made"]
     return tmp_path, [*arguments, "--dest", tmp_path / "out", "--records", encoder.path]

@@ -36,7 +36,7 @@ def plot_ranks(path, panels, tau=TAU):
 def plot_groups(axis, ranks):
     """Draws a line for each group of tokens; `ranks` are the rows of a panel that are drawn."""
     for (group, label), style in zip(TOKEN_GROUPS.items(), ["o-", "s--", "^:", "v-."]):
-        rows = [row for row in ranks if row["family"] == group]
+        rows = [row for row in ranks if row["token_group"] == group]
         layers = [row["layer"] for row in rows]
         axis.plot(layers, [row["rank"] for row in rows], style, label=label, markersize=4)
 
@@ -51,14 +51,14 @@ def write_csv(path, rows):
 
 def table_of_ranks(name, rows, dimensions, tau):
     """One model's table for the terminal."""
-    tokens = {row["family"]: row["tokens"] for row in rows}
+    tokens = {row["token_group"]: row["tokens"] for row in rows}
     masked = f"{tokens['mask_tokens']:,} of which [MASK] replaces"
     groups = "".join(f"{group:>16}" for group in TOKEN_GROUPS)
     lines = [
         f"{name}: effective rank at tau = {tau:g}, of {tokens['without_mask']:,} tokens, {masked}",
         f"layer{groups}   [MASK] dimensions of its own",
     ]
-    ranks = {(row["layer"], row["family"]): row["rank"] for row in rows if row["tau"] == tau}
+    ranks = {(row["layer"], row["token_group"]): row["rank"] for row in rows if row["tau"] == tau}
     for row in dimensions:
         if row["tau"] == tau:
             layer = row["layer"]

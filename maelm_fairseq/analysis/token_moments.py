@@ -80,7 +80,7 @@ class TokenMoments:
         """float64 (D, C), largest first."""
         return torch.linalg.eigvalsh(self.matrix(group)).flip(-1).clamp(min=0).sqrt()
 
-    def ranks(self, tau=TAU):
+    def effective_ranks(self, tau=TAU):
         """Effective ranks: {group: int64 (D,)}."""
         return {group: effective_rank(self.singular_values(group), tau) for group in TOKEN_GROUPS}
 
@@ -195,7 +195,7 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
         model, blocks, progress: as for `measure_moments`
         taus: thresholds tau of the effective rank
     Returns:
-        ranks: list of dicts: layer, family (the group), tau, tokens, rank
+        ranks: list of dicts: layer, token_group, tau, tokens, rank
         dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)
         spectra: {group: float64 (D, C) singular values}
     """
@@ -203,8 +203,8 @@ def analyse(model, blocks, taus=(TAU,), progress=None):
     rows = []
     dimensions = []
     for tau in taus:
-        for group, ranks in moments.ranks(tau).items():
-            row = dict(family=group, tau=tau, tokens=moments.count(group))
+        for group, ranks in moments.effective_ranks(tau).items():
+            row = dict(token_group=group, tau=tau, tokens=moments.count(group))
             for layer, rank in enumerate(ranks.tolist()):
                 rows.append(dict(layer=layer, **row, rank=rank))
         for layer, outside in enumerate(moments.mask_dimensions(tau).tolist()):

@@ -48,7 +48,7 @@ class ByteLevelTokenizer(Tokenizer):
             ids.setdefault(symbol_of_word(path, word, original.normalizer, to_words), len(ids))
 
         self._prefix = file["pre_tokenizer"]["add_prefix_space"]
-        contents = canonical(file, ids, extended=len(ids) > len(symbols))
+        contents = to_canonical_contents(file, ids, extended=len(ids) > len(symbols))
         self._tokenizer = type(original).from_str(json.dumps(contents))
         self.trims_offsets = trims_offsets(file["post_processor"] or {})
         self._tokenizer.post_processor = tokenizers.processors.RobertaProcessing(
@@ -222,7 +222,7 @@ def fault_of(model, pre_tokenizer, alphabet):
     return None
 
 
-def canonical(file, ids, extended):
+def to_canonical_contents(file, ids, extended):
     """The contents of a tokenizer.json with these ids of all tokens, without what may vary.
 
     Files that give the same tokens may differ in truncation, padding, dropout, and in whether

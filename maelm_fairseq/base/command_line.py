@@ -36,11 +36,11 @@ class Parser(argparse.ArgumentParser):
         message = message.replace("<lambda> ", "")  # the type of fairseq's numbers
         Parser.known_options.update(self._option_string_actions)
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        hint = suggestion(unknown[1]) if unknown else ""
+        hint = suggest_option(unknown[1]) if unknown else ""
         raise UsageError(f"{message} ({hint}--help lists the options)")
 
 
-def suggestion(name):
+def suggest_option(name):
     """A question for a user who may have meant an option with a similar name; empty if none has.
 
     It begins with the same letter, and is not the opposite.

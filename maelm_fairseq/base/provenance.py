@@ -9,7 +9,7 @@ from .errors import UsageError
 from .opening import open_to_read
 
 
-def checksums(paths):
+def compute_sha256s(paths):
     """{path: SHA-256} of files."""
     return {path: sha256(path) for path in paths}
 

@@ -74,8 +74,8 @@ class Encoder:
         self.data = data
         dictionary, tokenizer = load_dictionary_and_tokenizer(data)
         paths = [checkpoint, os.path.join(data, "dict.txt"), tokenizer.path]
-        self.files = provenance.checksums(paths)
-        self.digest = " ".join(self.files.values())
+        self.files = provenance.compute_sha256s(paths)
+        self.sha256s = " ".join(self.files.values())
         # Checked now, not after hours of work on other models.
         contents = read_checkpoint(checkpoint)
         check_vocabulary(contents, dictionary, checkpoint)

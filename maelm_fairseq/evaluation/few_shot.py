@@ -24,7 +24,7 @@ def has_few_shot(task):
     return sizes.max() <= 2
 
 
-def strata(task):
+def assign_strata(task):
     """The groups from which examples are drawn: classes, or the two halves of the values; (N,)."""
     if task.labels:
         return task.targets
@@ -36,7 +36,7 @@ def strata(task):
 
 def most_shots(task):
     """How many examples of the smallest class there can be: at most half of it."""
-    _, sizes = np.unique(strata(task), return_counts=True)
+    _, sizes = np.unique(assign_strata(task), return_counts=True)
     return int(sizes.min()) // 2
 
 
@@ -46,7 +46,7 @@ def training_examples(task, shots, repeat):
     Classes with fewer than twice as many examples give half of them.
     """
     random = np.random.RandomState(repeat)
-    stratum_of = strata(task)
+    stratum_of = assign_strata(task)
     chosen = []
     for stratum in np.unique(stratum_of):
         members = np.flatnonzero(stratum_of == stratum)

@@ -38,22 +38,23 @@ class ModelRecord:
 
     The file is rewritten whenever there are new arrays, so that nothing is measured twice.
 
-    `digest` identifies the model's files; None is to read only.
+    `source` is what the arrays come from: the SHA-256 of the model's files, or the name of a
+    baseline. None is to read only.
     """
 
-    def __init__(self, path, digest=None):
+    def __init__(self, path, source=None):
         self.path = path
         self.model = os.path.splitext(os.path.basename(path))[0]
         self.arrays = {}
-        if digest is not None:
-            self.arrays[ORIGIN] = np.array(digest)
-        recorded = digest
+        if source is not None:
+            self.arrays[ORIGIN] = np.array(source)
+        recorded = source
         if os.path.exists(path):
             with open_to_read(path) as stream, self.faults_of_file(), np.load(stream) as arrays:
                 recorded = str(arrays[ORIGIN])
                 self.arrays = dict(arrays)
-        if digest is not None:
-            self.check({"checkpoint or vocabulary": recorded}, {"checkpoint or vocabulary": digest})
+        if source is not None:
+            self.check({"checkpoint or vocabulary": recorded}, {"checkpoint or vocabulary": source})
 
     def faults_of_file(self):
         """A block in which errors are the fault of the file, which anybody may have written."""

@@ -24,7 +24,7 @@ class Pairs:
     """The pairs of a file or of a folder."""
 
     name: str  # of the file or folder, without an ending
-    digest: str  # SHA-256
+    sha256: str
     locations: list  # N strings: FILE, line NUMBER
     good: list  # N strings
     bad: list  # N strings

@@ -37,7 +37,7 @@ def record_baselines(records, task, repeats):
         task: `probe_tasks.ProbeTask`
         repeats: of few-shot training
     """
-    origin = {"task": task.digest()}
+    origin = {"task": task.compute_sha256()}
     shared = {"targets": task.targets, "folds": task.folds}
     bag = records[BAG_OF_WORDS]
     frequent = records[MOST_FREQUENT]

@@ -52,7 +52,7 @@ class ProbeTask:
     def metric(self):
         return "100 x Pearson" if self.labels is None else "accuracy"
 
-    def digest(self):
+    def compute_sha256(self):
         """A SHA-256 of everything in the task."""
         # Records of earlier versions have it of single texts as they are, not in tuples.
         texts = [text[0] if len(text) == 1 else text for text in self.texts]

@@ -73,7 +73,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
 
     `repeats` is how often few-shot probes are repeated.
     """
-    origin_of_probes = {"task": task.digest(), "probes": f"ridge {RIDGE_STRENGTHS}"}
+    origin_of_probes = {"task": task.compute_sha256(), "probes": f"ridge {RIDGE_STRENGTHS}"}
     origins = {"mean": origin_of_probes, "first": origin_of_probes}
     if side_by_side:
         origins["side_by_side"] = origin_of_probes
@@ -113,7 +113,7 @@ def evaluate(args, fetch):
             )
     tasks = load_tasks(args, fetch)
     check_not_trained_on(models, args)
-    records = {name: ModelRecord(record_path(args, name), models[name].digest) for name in models}
+    records = {name: ModelRecord(record_path(args, name), models[name].sha256s) for name in models}
     pairs_to_decide = []
     for name, pairs in itertools.product(models, args.pairs):
         origin = origin_of_decisions(pairs, args, default_device())
@@ -144,7 +144,7 @@ def evaluate(args, fetch):
 
 def origin_of_decisions(pairs, args, device):
     """What decisions of minimal pairs are made from, apart from the model: a dict."""
-    origin = {"pairs": pairs.digest}
+    origin = {"pairs": pairs.sha256}
     if computes_in_bfloat16(args, device):
         origin["precision"] = "bfloat16"
     return origin

@@ -1,7 +1,7 @@
 """Options that a recipe passes on to fairseq-train: parsed as it does, and refused where the recipe
 sets them itself."""
 
-from ..base.command_line import shorten_argparse_errors, suggestion
+from ..base.command_line import shorten_argparse_errors, suggest_option
 from ..base.errors import UsageError
 from ..base.option_fields import option_name
 from ..fairseq_api import options
@@ -37,7 +37,7 @@ def refuse_recipe_options(names, recipe, whole, fairseq_args):
         if own != getattr(whole, name, own):
             given = as_given(name, fairseq_args)
             advice = "leave it out; --help lists the options of the recipe itself"
-            raise UsageError(f"{given}: the recipe sets it; {suggestion(given)}{advice}")
+            raise UsageError(f"{given}: the recipe sets it; {suggest_option(given)}{advice}")
 
 
 def as_given(name, fairseq_args):

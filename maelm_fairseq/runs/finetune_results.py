@@ -228,7 +228,7 @@ def read_table(folder):
 
 def write_table(folder, results):
     """Adds each `Result` to the table in a folder, once."""
-    rows = ["\t".join(map(printable, result.row())).encode() for result in results]
+    rows = ["\t".join(map(escape_unprintable, result.row())).encode() for result in results]
     path = Path(folder, RESULTS_FILE)
     with one_at_a_time(folder):
         lines = read_table(folder)
@@ -239,7 +239,7 @@ def write_table(folder, results):
     print(f"results: {path}")
 
 
-def printable(text):
+def escape_unprintable(text):
     """A text without tabs and line breaks, which a row of a table cannot contain."""
     parts = []
     for character in text:

@@ -22,7 +22,7 @@ from ..finetuning.labelled_files import is_test_split
 from ..vocabulary import fingerprint
 from .finetune_options import Run
 from .finetune_results import rank_runs
-from .log_report import LogReport, validations
+from .log_report import LogReport, read_validations
 
 # The logger that reports on the labelled files: it does so once, before training.
 FILE_LOGGER = "maelm_fairseq.finetuning"
@@ -58,7 +58,7 @@ class FineTuningRuns:
         self.task, self.splits = build_task_with_datasets(command, cfg)
         files = [self.path(split) for split in self.splits if not is_test_split(split)]
         files += [command.checkpoint_file, self.task.tokenizer.path]
-        self.files = provenance.checksums(files)
+        self.files = provenance.compute_sha256s(files)
         self.checksum = self.checksum_of_inputs()
 
     def path(self, split):
@@ -219,7 +219,7 @@ class FineTuningRuns:
         scores = {split: checkpoint["task_state"][SCORES_ENTRY][split] for split in splits}
         first = f"valid_{metrics[0]}"
         seconds = checkpoint["extra_state"]["previous_training_time"]  # also before a resumption
-        curve = [float(stats[first]) for stats in validations(log).values() if first in stats]
+        curve = [float(stats[first]) for stats in read_validations(log).values() if first in stats]
         save_json(asdict(RunRecord(scores, curve, seconds)), record_path)
 
 

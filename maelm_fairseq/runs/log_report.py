@@ -132,7 +132,7 @@ class LogReport:
         return text
 
 
-def validations(path):
+def read_validations(path):
     """What a log says of validations: {number of updates: {name: text}}, in that order.
 
     A run that was resumed has logged some of them twice; the later one counts.

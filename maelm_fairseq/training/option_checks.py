@@ -12,7 +12,7 @@ from ..base.option_fields import as_dict, check_ranges, option_name
 from ..base.ranges import Range
 from ..checkpoints.sections import component_name, is_fairseq_builtin
 from ..fairseq_api import MODEL_DATACLASS_REGISTRY, OPTIMIZER_DATACLASS_REGISTRY, criterions
-from ..optimizer import betas
+from ..optimizer import parse_betas
 
 # The smallest allowed values of options that fairseq does not check.
 MIN_OF_OPTION = {
@@ -86,7 +86,7 @@ def check_run_options(cfg):
     for section in sections:
         for name, given in section.items():
             check_range(name, given)
-    betas(optimizer.get("adam_betas", (0.9, 0.98)))
+    parse_betas(optimizer.get("adam_betas", (0.9, 0.98)))
     for section, dataclasses in DATACLASS_REGISTRIES.items():
         config_class = dataclasses.get(component_name(cfg[section]))
         if config_class:
