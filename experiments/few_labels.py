@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from classifier import READ_MEAN, Classifier, Examples, Settings, predict_outputs, train_classifier
+from maelm_fairseq.baselines.bag_of_words_model import NgramCounts, train_and_predict_margins
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.baselines.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words_model import NgramCounts, train_and_predict_margins
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.ensemble import ENSEMBLE, average_predictions
 from maelm_fairseq.evaluation.few_shot import other_examples, training_examples
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task
 from maelm_fairseq.evaluation.probes import score_predictions

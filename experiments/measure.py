@@ -29,10 +29,10 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.baselines import bag_of_words
 from maelm_fairseq.checkpoints.building import build_model, num_updates_of, read_checkpoint
 from maelm_fairseq.checkpoints.reading import read_torch_file
 from maelm_fairseq.checkpoints.writing import save_state
-from maelm_fairseq.evaluation import bag_of_words
 from maelm_fairseq.evaluation.model_record import CHOSEN_LAYER, LAST_LAYER, ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.fairseq_api import init_bert_params

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import stats
 
 from arms import ARMS
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL_TASKS, WORD_ORDER_TASKS
 from page_arms import ABLATIONS, ARM_TITLES, MAIN, OLD

@@ -14,7 +14,7 @@ from maelm_fairseq.base_task import make_task
 from maelm_fairseq.data.cooccurrence import compute_embeddings, count_neighbours
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task
-from maelm_fairseq.task import MAX_COUNTED_TOKENS
+from maelm_fairseq.task import MAX_COUNTED_TOKENS, MaeLmTask
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 
 SPLITS = ["valid", "test"]
@@ -36,7 +36,7 @@ def predict_with_encoder(checkpoint, folder, data):
 
 def word_vectors(data, width):
     """Vectors of the vocabulary, from co-occurrence in the pretraining text: float32 (N, C)."""
-    task = make_task("mae_lm", data=str(data), tokens_per_sample=TOKENS)
+    task = make_task(MaeLmTask, data=str(data), tokens_per_sample=TOKENS)
     vocabulary = len(task.source_dictionary)
     blocks = task.read_split("train").evenly_spaced_blocks(MAX_COUNTED_TOKENS)
     pairs, counts = count_neighbours(blocks, vocabulary)

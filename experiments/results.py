@@ -8,7 +8,7 @@ import pandas as pd
 
 from arms import ARMS, PILOT_SEEDS, TRAJECTORIES
 from maelm_fairseq.base.errors import MissingFileError
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
 from measure import TRAJECTORY_TASKS
 from measurements import HELD_OUT_TEXT
 

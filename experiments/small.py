@@ -35,10 +35,10 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.baselines.bag_of_words import LabelledExamples, baseline_predictions
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
+from maelm_fairseq.baselines.ensemble import average_predictions
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words import LabelledExamples, baseline_predictions
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
-from maelm_fairseq.evaluation.ensemble import average_predictions
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE, ModelRecord
 from maelm_fairseq.evaluation.pair_files import read_pairs
 from maelm_fairseq.finetuning.labelled_files import find_file

@@ -14,8 +14,8 @@ from few_labels import FINE_TUNED as FINE_TUNED_ON_FEW
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
-from maelm_fairseq.evaluation.ensemble import ENSEMBLE
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
+from maelm_fairseq.baselines.ensemble import ENSEMBLE
 from maelm_fairseq.evaluation.minimal_pairs import (
     bootstrap_interval,
     difference_interval,

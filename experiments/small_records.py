@@ -6,7 +6,7 @@ Letters in shapes: n examples of a task, S seeds of pretraining, N minimal pairs
 import numpy as np
 import pandas as pd
 
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.evaluation.intervals import interval_over_seeds_and_items
 from maelm_fairseq.evaluation.model_record import PAIRS_FEATURE
 from maelm_fairseq.evaluation.probes import score_predictions

@@ -27,7 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.ensemble import TAG_ENSEMBLE
+from maelm_fairseq.baselines.ensemble import TAG_ENSEMBLE
 from maelm_fairseq.preparation.stable_hash import split_by_hash, stable_number
 from small_variants import VARIANT_TITLES
 

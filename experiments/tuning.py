@@ -37,9 +37,9 @@ from maelm_fairseq.base.command_line import Parser, number_in_range
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.baselines.bag_of_words_model import NgramCounts, train_and_predict
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.checkpoints.building import read_checkpoint
-from maelm_fairseq.evaluation.bag_of_words_model import NgramCounts, train_and_predict
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences

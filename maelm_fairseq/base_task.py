@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from .base.errors import UsageError
 from .base.option_fields import check_ranges
 from .data.epochs import ResumableIterator
-from .fairseq_api import FairseqTask, tasks
+from .fairseq_api import FairseqTask
 from .precision import check_precision
 
 # Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
@@ -65,18 +65,18 @@ class MaeLmBaseTask(FairseqTask):
         return ResumableIterator(dataset, batching, epoch=epoch, **options)
 
 
-def make_task(name, **options):
-    """A task outside fairseq's commands.
+def make_task(task_class, **options):
+    """A registered task outside fairseq's commands.
 
     Options that fairseq takes from other sections are None, except for the seed, which is 1.
     """
-    config_class = tasks.TASK_DATACLASS_REGISTRY[name]
+    config_class = task_class.__dataclass  # fairseq registers it so
     options_of_run = {}
     for field in fields(config_class):
         if str(field.default).startswith("${"):
             options_of_run[field.name] = None
     cfg = config_class(**{**options_of_run, "seed": 1, **options})
-    return tasks.TASK_REGISTRY[name].setup_task(cfg)
+    return task_class.setup_task(cfg)
 
 
 def check_metric_is_logged(metric, logged):

@@ -25,6 +25,7 @@ from .base.running import run_main
 from .base_task import make_task
 from .checkpoints.building import default_device, load_model
 from .config import check_positions
+from .task import MaeLmTask
 from .vocabulary import load_dictionary
 
 
@@ -106,7 +107,7 @@ def load_blocks(args):
     option = f"--tokens-per-sample {tokens}"
     check_positions(tokens, positions[shortest], option, "lower it", shortest)
     task = make_task(
-        "mae_lm",
+        MaeLmTask,
         data=args.data,
         seed=args.seed,
         mask_prob=args.mask_prob,

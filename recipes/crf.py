@@ -5,7 +5,7 @@ from maelm_fairseq.base.running import run_main
 
 
 def main():
-    from maelm_fairseq.evaluation import crf  # needs packages of the extra `finetune`
+    from maelm_fairseq.baselines import crf  # needs packages of the extra `finetune`
 
     crf.main()
 

@@ -20,7 +20,7 @@ import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their model
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.ensemble import ENSEMBLES
+from maelm_fairseq.baselines.ensemble import ENSEMBLES
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.task_loading import load_task, task_class_of

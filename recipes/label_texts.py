@@ -19,14 +19,14 @@ from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
-from maelm_fairseq.evaluation.bag_of_words import LabelledExamples, add_options
-from maelm_fairseq.evaluation.bag_of_words_model import BagOfWords, NgramCounts
-from maelm_fairseq.evaluation.crf import (
+from maelm_fairseq.baselines.bag_of_words import LabelledExamples, add_options
+from maelm_fairseq.baselines.bag_of_words_model import BagOfWords, NgramCounts
+from maelm_fairseq.baselines.crf import (
     ConditionalRandomField,
     TaggedSentences,
     add_column_option,
 )
-from maelm_fairseq.evaluation.ensemble import average_predictions
+from maelm_fairseq.baselines.ensemble import average_predictions
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value

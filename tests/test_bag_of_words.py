@@ -9,7 +9,7 @@ import label_texts
 import maelm_fairseq.predict
 from conftest import error_of, run_main
 from labelled import write_table
-from maelm_fairseq.evaluation import bag_of_words, bag_of_words_model
+from maelm_fairseq.baselines import bag_of_words, bag_of_words_model
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 
 TEXTS = [

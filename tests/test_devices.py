@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_flatten
 from maelm_fairseq import heads
 from maelm_fairseq.base_task import make_task
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.finetuning import task_loading  # noqa: F401  tasks register themselves
 from maelm_fairseq.finetuning.finetuning_criterion import FineTuningCriterion
+from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import LMHead
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
 from small_models import MLM, SHARED, SIZES, Setting
@@ -97,7 +97,7 @@ def test_a_step_of_pretraining_stays_on_the_device(tmp_path, case):
 @pytest.mark.parametrize("name", ["mae_lm_sentences", "mae_lm_tokens", "squad"])
 @pytest.mark.parametrize("half", [False, True])
 def test_a_step_of_finetuning_stays_on_the_device(prepared, name, half):
-    task = make_task(name, data=str(prepared), labelled="")
+    task = make_task(task_class_of(name), data=str(prepared), labelled="")
     task.state.merge_state_dict({"labels": ["a", "b", "c"]})
     model = MaeLmModel(MaeLmConfig(**SIZES), task.dictionary, needs_lm_head=False)
     task.add_head(model)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maelm_fairseq.evaluation.ensemble import average_predictions, one_hot, prediction_scale
+from maelm_fairseq.baselines.ensemble import average_predictions, one_hot, prediction_scale
 from maelm_fairseq.metrics import argmax_or_value
 
 

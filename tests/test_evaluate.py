@@ -16,8 +16,9 @@ from labelled import write_table
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError, one_line
 from maelm_fairseq.base.provenance import sha256
+from maelm_fairseq.baselines import bag_of_words_model
 from maelm_fairseq.checkpoints import reading
-from maelm_fairseq.evaluation import bag_of_words_model, options
+from maelm_fairseq.evaluation import options
 from maelm_fairseq.evaluation import program as evaluate_program
 from maelm_fairseq.evaluation.model_record import ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import read_probe_task

@@ -28,8 +28,8 @@ import update_times
 from conftest import PYTHON, ROOT, SCRIPTS_ENVIRONMENT, documents, run_main, script
 from labelled import write_table
 from maelm_fairseq import hub
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS
 from maelm_fairseq.checkpoints.reading import read_torch_file
-from maelm_fairseq.evaluation.baseline_scores import BAG_OF_WORDS
 from measurements import Measurement
 from results import Results
 

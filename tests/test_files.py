@@ -26,8 +26,8 @@ from maelm_fairseq.base.locks import logger as logger_of_locks
 from maelm_fairseq.base.locks import one_at_a_time
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.typed_values import as_type
+from maelm_fairseq.baselines import bag_of_words, crf
 from maelm_fairseq.config import MaeLmConfig
-from maelm_fairseq.evaluation import bag_of_words, crf
 from maelm_fairseq.huggingface import export, import_roberta
 
 

@@ -36,7 +36,7 @@ from conftest import (
 )
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
-from maelm_fairseq.evaluation import crf
+from maelm_fairseq.baselines import crf
 from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tagged_files import read_tagged

@@ -18,12 +18,14 @@ from labelled import KINDS, arguments, finetune, question, write_squad, write_ta
 from maelm_fairseq import hub, metrics
 from maelm_fairseq.base.vocabulary_files import read_tokenizer
 from maelm_fairseq.base_task import make_task
-from maelm_fairseq.evaluation import bag_of_words
+from maelm_fairseq.baselines import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
+from maelm_fairseq.finetuning.squad import SquadTask
 from maelm_fairseq.finetuning.tagged_files import read_tagged
+from maelm_fairseq.finetuning.tagging import TaggingTask
 from maelm_fairseq.finetuning.task_loading import load_task
 from maelm_fairseq.finetuning.windows import pieces_of
 from stoppable_runs import finish, two_processes
@@ -420,7 +422,7 @@ def questions(prepared, tmp_path):
     def read(paragraphs, split="valid"):
         for name in ["train", "dev"]:
             write_squad(tmp_path / f"{name}.json", paragraphs)
-        task = make_task("squad", data=str(prepared), labelled=str(tmp_path))
+        task = make_task(SquadTask, data=str(prepared), labelled=str(tmp_path))
         task.max_tokens = 64
         task.prepare_state()
         task.load_dataset(split)
@@ -672,7 +674,7 @@ def rows_of_report(report):
 
 def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pretrained, tmp_path):
     folder = labelled.tags(tmp_path)
-    task = make_task("mae_lm_tokens", data=pretrained[0], labelled=str(folder))
+    task = make_task(TaggingTask, data=pretrained[0], labelled=str(folder))
     task.max_tokens = 32
     task.prepare_state()
     task.load_dataset("test")

@@ -10,6 +10,7 @@ import torch
 
 from maelm_fairseq.base_task import make_task
 from maelm_fairseq.model import MaeLmConfig, MaeLmModel
+from maelm_fairseq.task import MaeLmTask
 from maelm_fairseq.vocabulary import load_dictionary
 
 MLM = dict(decoder_layers=0)
@@ -81,7 +82,7 @@ def iterator(data, encoder_mask_fraction, seed=1, **further):
     The fraction is 0 for MAE-LM, 1 for an MLM.
     """
     task = make_task(
-        "mae_lm",
+        MaeLmTask,
         data=str(data),
         tokens_per_sample=32,
         mask_prob=0.3,
@@ -94,7 +95,7 @@ def iterator(data, encoder_mask_fraction, seed=1, **further):
 
 
 def test_validation_on_the_training_split_leaves_its_masks_alone(data):
-    task = make_task("mae_lm", data=str(data), tokens_per_sample=32)
+    task = make_task(MaeLmTask, data=str(data), tokens_per_sample=32)
     task.load_dataset("train")
     dataset = task.dataset("train")
     iterators = [task.get_batch_iterator(dataset, max_sentences=8, epoch=epoch) for epoch in [2, 1]]

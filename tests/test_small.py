@@ -12,7 +12,7 @@ import small
 import small_page
 import small_variants
 from conftest import ROOT, refuses, script
-from maelm_fairseq.evaluation import ensemble
+from maelm_fairseq.baselines import ensemble
 from measurements import HELD_OUT_TEXT, Measurement
 from small import (
     ENCODER_ALONE,

@@ -19,7 +19,7 @@ from classifier import (
     predict_outputs,
     train_classifier,
 )
-from maelm_fairseq.evaluation import baseline_scores, ensemble
+from maelm_fairseq.baselines import baseline_scores, ensemble
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 from measure import NATURAL_TASKS

@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from .bag_of_words import predict_most_frequent
-from .bag_of_words_model import BAG_STRENGTHS, NgramCounts, train_and_predict
-from .baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
+from ..baselines.bag_of_words import predict_most_frequent
+from ..baselines.bag_of_words_model import BAG_STRENGTHS, NgramCounts, train_and_predict
+from ..baselines.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .model_record import TEXT_FEATURE
 from .probes import predict_by_folds

@@ -31,12 +31,13 @@ def load_task(checkpoint_file, **options):
     saved = checked_section_options("task", checkpoint["cfg"].get("task"), checkpoint_file)
     saved = saved or {"_name": None}
     name = saved.pop("_name")
-    if task_class_of(name) is None:
+    task_class = task_class_of(name)
+    if task_class is None:
         raise UsageError(
             f"{checkpoint_file}: its task is {name}, expected a task that fine-tunes on labelled "
             "files"
         )
-    task = make_task(name, **{**saved, **options})
+    task = make_task(task_class, **{**saved, **options})
     task.load_state_dict(checkpoint["task_state"])
     missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
     if missing:

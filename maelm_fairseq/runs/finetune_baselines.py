@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..base.provenance import sha256, short_checksum
-from ..evaluation.baseline_scores import (
+from ..baselines.baseline_scores import (
     BAG_OF_WORDS,
     CRF,
     MOST_FREQUENT,
@@ -23,7 +23,7 @@ from ..evaluation.baseline_scores import (
     read_outcome,
     split_word_outputs,
 )
-from ..evaluation.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
+from ..baselines.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
 
@@ -41,7 +41,7 @@ class BaselineRun(ABC):
     """
 
     predictors = ()  # whose scores there are; the first is compared with the encoder
-    module = None  # in `evaluation`, the program
+    module = None  # in `baselines`, the program
     form_of_outputs = ""  # changes when the program writes others, so that old ones are not read
 
     def __init__(self, task, labelled_folder, files, folder):
@@ -93,7 +93,7 @@ class BaselineRun(ABC):
             return outcome
         Path(self.path).unlink(missing_ok=True)
         log = os.path.join(self.folder, f"{self.name}.log")
-        program = f"maelm_fairseq.evaluation.{self.module}"
+        program = f"maelm_fairseq.baselines.{self.module}"
         command = ["timeout", limit, sys.executable, "-m", program]
         command += ["--labelled", self.labelled_folder, "--dest", self.path, *self.options()]
         status = jobs.execute(command, log)

@@ -213,6 +213,7 @@ class FineTuningCommand:
 
     def __init__(self, task_name, task_class, args, fairseq_args):
         self.task_name = task_name
+        self.task_class = task_class
         self.args = args
         self.fairseq_args = fairseq_args
         self.labelled_folder = os.path.abspath(args.labelled)

@@ -12,8 +12,8 @@ from ..base.errors import UsageError
 from ..base.files import atomic_write
 from ..base.locks import one_at_a_time
 from ..base.opening import open_to_read
-from ..evaluation.baseline_scores import BAG_OF_WORDS, CRF
-from ..evaluation.ensemble import ENSEMBLES
+from ..baselines.baseline_scores import BAG_OF_WORDS, CRF
+from ..baselines.ensemble import ENSEMBLES
 
 ENCODER = "encoder"
 RESULTS_FILE = "results.tsv"

@@ -228,7 +228,7 @@ def build_task_with_datasets(command, cfg):
 
     Returns: the task, and the splits of the files
     """
-    task = make_task(command.task_name, **cfg.task)
+    task = make_task(command.task_class, **cfg.task)
     task.max_tokens = command.model_options["max_positions"]
     task.prepare_state()
     splits = []

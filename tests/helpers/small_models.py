@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 import naive
 from maelm_fairseq.base_task import make_task
 from maelm_fairseq.criterion import MaeLmCriterion
-from maelm_fairseq.task import MaeLmTaskConfig
+from maelm_fairseq.task import MaeLmTask, MaeLmTaskConfig
 
 # Every second symbol begins a word, as SentencePiece marks it.
 SYMBOLS = [f"\u2581piece{i}" if i % 2 else f"piece{i}" for i in range(45)]
@@ -51,7 +51,7 @@ class Setting:
         (folder / "dict.txt").write_text(dictionary, encoding="utf-8")
         write(folder / "train", [line[:-1] for line in self.lines])
         config = dict(sample_break_mode="eos", tokens_per_sample=32, mask_prob=0.4, seed=5)
-        self.task = make_task("mae_lm", **{"data": str(folder), **config, **task_options})
+        self.task = make_task(MaeLmTask, **{"data": str(folder), **config, **task_options})
         self.task.load_dataset("train")
         dataset = self.task.dataset("train")
         dataset.set_epoch(1)
