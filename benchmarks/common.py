@@ -5,7 +5,6 @@ import itertools
 import platform
 import statistics
 import time
-from pathlib import Path
 
 import maelm_fairseq.plugin  # noqa: F401 isort: skip  comes first: it keeps fairseq's import quiet
 import fairseq
@@ -18,7 +17,6 @@ from fairseq.trainer import Trainer
 
 from maelm_fairseq.training.hooks import wrap_copies
 
-ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 32768  # symbols
 BATCHES = 8  # different ones in a training
 

@@ -191,18 +191,14 @@ def warn_of_repeated_text(args, manifest):
 
 
 def make_manifest(args, tokenizer):
-    """What --dest is prepared from; `tokenizer` is the one of --vocabulary, or None.
-
-    Without a number of pieces, `args` gets the default one.
-    """
+    """What --dest is prepared from; `tokenizer` is the one of --vocabulary, or None."""
     if tokenizer:
         vocabulary_options = dict(vocabulary=sha256(tokenizer.path))
         if args.add_tokens:
             vocabulary_options["add_tokens"] = sha256(args.add_tokens)
     else:
-        if not args.vocab_size:
-            args.vocab_size = default_vocab_size(args.train)
         vocabulary_options = {name: getattr(args, name) for name in TRAINING_OPTIONS}
+        vocabulary_options["vocab_size"] = args.vocab_size or default_vocab_size(args.train)
     options = PreparationOptions(
         args.shards, valid_documents=args.valid_documents, **vocabulary_options
     )

@@ -19,9 +19,8 @@ from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
 
 BETAS, EPS = (0.9, 0.98), 1e-6
-SORTED_POOL_SIZE = (
-    512  # random sentences at a time, sorted by length so that batches need little padding
-)
+# Random sentences that are sorted by length at a time, so that batches need little padding.
+SORTED_POOL_SIZE = 512
 READ_FIRST, READ_MEAN, READ_LAYERS = "<s>", "mean of tokens", "mean of tokens and layers"
 
 

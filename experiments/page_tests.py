@@ -111,7 +111,10 @@ def compute_tests(results):
 
 
 def differences_of(results, groups):
-    """The differences in TESTED or DESCRIBED: a DataFrame, whose column `on` has the key."""
+    """The differences in groups of comparisons: a DataFrame, whose column `on` has the key.
+
+    `groups` are PLANNED_TESTS or UNPLANNED_COMPARISONS.
+    """
     frames = []
     for on, (tasks, (feature, layer), pairs) in groups.items():
         frames.append(paired_differences(results, pairs, tasks, feature, layer).assign(on=on))

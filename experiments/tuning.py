@@ -14,7 +14,6 @@ chosen by hashes of the texts. The recipe does not have all of the levers: only 
 something are worth an option.
 """
 
-import hashlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,7 @@ from maelm_fairseq.evaluation.report import frame_to_markdown
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES, read_sentences
 from maelm_fairseq.metrics import argmax_or_value, compute_scores
+from maelm_fairseq.preparation.stable_hash import stable_number
 from maelm_fairseq.training.memory import keep_freed_memory
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 from measure import NATURAL_TASKS
@@ -84,7 +84,7 @@ TUNING_LEVERS = {  # those that promise most come first
 
 def part_of_text(text):
     """The number of the part that a text is in, from 0 to NUMBER_OF_PARTS - 1."""
-    return int(hashlib.md5(text.encode()).hexdigest(), 16) % NUMBER_OF_PARTS
+    return stable_number(text) % NUMBER_OF_PARTS
 
 
 class Trial:
@@ -169,9 +169,7 @@ class Page:
         records = records.fillna({"seed": 0})  # the bag of words has no seed
         index = ["encoder", "seed", "lever"]
         scores = records.pivot(index=index, columns="task", values="value")
-        self.scores = scores.reindex(
-            columns=NATURAL_TASKS
-        ).dropna()  # of settings that are finished
+        self.scores = scores.reindex(columns=NATURAL_TASKS).dropna()  # of finished settings
         defaults = self.scores.xs(DEFAULT, level="lever")
         changed = self.scores.drop(DEFAULT, level="lever")
         defaults_of_changed = defaults.reindex(changed.index.droplevel("lever"))

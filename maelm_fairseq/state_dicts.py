@@ -34,7 +34,7 @@ def reset_mismatched_parts(weights, model_weights):
         model_weights: state dict of the model
     """
     keys = [key for key in {**model_weights, **weights} if not key.startswith(ENCODER_PREFIXES)]
-    for name in dict.fromkeys(map(module_name, keys)):
+    for name in dict.fromkeys(map(part_of_weight, keys)):
         saved_part = select_module(weights, name)
         model_part = select_module(model_weights, name)
         if weight_shapes(saved_part) == weight_shapes(model_part):
@@ -46,7 +46,7 @@ def reset_mismatched_parts(weights, model_weights):
         logger.info(f"{name} {outcome}")
 
 
-def module_name(key):
+def part_of_weight(key):
     """The part that a weight belongs to; each head is one of its own."""
     depth = 2 if key.startswith(HEAD_PREFIX) else 1
     return ".".join(key.split(".")[:depth])

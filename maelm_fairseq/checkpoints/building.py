@@ -11,7 +11,7 @@ from ..base.typed_values import as_type
 from ..config import MaeLmConfig, check_model_options
 from ..heads import build_heads
 from ..model import MaeLmModel, drop_non_weights
-from ..state_dicts import has_lm_head
+from ..state_dicts import has_lm_head, part_of_weight
 from ..vocabulary import FINGERPRINT
 from .compatibility import check_vocabulary, check_weights, model_configuration
 from .reading import read_torch_file
@@ -127,18 +127,13 @@ def build_model(checkpoint, dictionary, checkpoint_file):
     except UsageError as error:
         raise UsageError(f"{checkpoint_file}: {error}") from None
     model_weights = model.state_dict()
-    modules = {module_of(name) for name in model_weights}
-    # Other objectives than MAE-LM may have pretrained further modules.
-    weights = {name: weight for name, weight in weights.items() if module_of(name) in modules}
+    parts = set(map(part_of_weight, model_weights))
+    # Other objectives than MAE-LM may have pretrained further parts.
+    weights = {name: weight for name, weight in weights.items() if part_of_weight(name) in parts}
     check_weights(weights, model_weights, checkpoint_file)
     weights = {name: weight.to(model_weights[name].dtype) for name, weight in weights.items()}
     torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's has no `assign`
     return model.eval()
-
-
-def module_of(name):
-    """The module of the model that a weight of this name belongs to."""
-    return name.partition(".")[0]
 
 
 def default_device():

@@ -18,15 +18,12 @@ def save_state(state, path, must_be_new=False):
     """
     cfg = state.get("cfg")
     if isinstance(cfg, dict):
-        cfg = {name: plain_section(section) for name, section in cfg.items()}
-        state = {**state, "cfg": cfg}
+        plain = {}
+        for name, section in cfg.items():
+            plain[name] = vars(section) if isinstance(section, argparse.Namespace) else section
+        state = {**state, "cfg": plain}
     with atomic_write(path, "wb", must_be_new) as stream:
         torch.save(state, stream)
-
-
-def plain_section(section):
-    """A section of fairseq's configuration without a Namespace."""
-    return vars(section) if isinstance(section, argparse.Namespace) else section
 
 
 def link_or_copy(source, path):

@@ -178,7 +178,9 @@ def count_documents(paths, fingerprints, vocabulary_path):
     return reader.counts.documents
 
 
-def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards=1, held_out=None):
+def encode(
+    paths, fingerprints, folders, split, vocabulary_path, workers, num_shards=1, held_out=None
+):
     """Encodes files; the memory needed does not depend on their size.
 
     Args:
@@ -189,7 +191,7 @@ def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards
         split: whose documents are encoded
         vocabulary_path: path of its file
         workers: number of worker processes
-        shards: how many there are in all
+        num_shards: how many there are in all
         held_out: `HeldOut`; None: all documents are for `split`
     Raises:
         UsageError: fewer documents than shards, text that is not UTF-8, a corrupt gzip file, a file
@@ -202,26 +204,18 @@ def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards
         digest = sha256(vocabulary_path)
         out = {}  # {number of a shard: Shard}
         for number, folder in folders.items():
-            part = part_fingerprint(split, number, shards, fingerprints)
+            part = part_fingerprint(split, number, num_shards, fingerprints)
             checksums = {"vocabulary": digest, "part": part}
             record = SplitRecord(reader.counts, 0, 0, 0, [], checksums)
             out[number] = open_shard(stack, folder, split, record)
         queue = ChunkQueue(workers, vocabulary_path)
-
-        def shard_of(document):
-            document_split = split
-            number = document
-            if held_out:
-                document_split, number = held_out.assign(document)
-            return out.get(number % shards) if document_split == split else None
-
         current = None  # the number of a document
         shard = None
         try:
             for document, line in reader:
                 if document != current:
                     current = document
-                    shard = shard_of(document)
+                    shard = out.get(shard_of_document(document, split, num_shards, held_out))
                 if shard:
                     shard.add(line)
                     if shard.size > CHUNK_CHARACTERS:
@@ -231,13 +225,24 @@ def encode(paths, fingerprints, folders, split, vocabulary_path, workers, shards
             raise UsageError(
                 "a worker was killed (out of memory?); run again with fewer --workers"
             ) from None
-        check_input(paths, fingerprints, reader.counts, shards)
+        check_input(paths, fingerprints, reader.counts, num_shards)
         dtype = token_dtype(len(tokenizer.symbols))
         for number, shard in out.items():
             with atomic_write(os.path.join(folders[number], split + ".idx"), "wb") as stream:
                 shard.record.sha256["idx"] = write_index(stream, shard.sizes_file, dtype)
     for number, shard in out.items():
         save_json(asdict(shard.finish()), os.path.join(folders[number], split + ".json"))
+
+
+def shard_of_document(document, split, num_shards, held_out):
+    """The number of the shard that a document is for; None if it is not of the split.
+
+    Arguments as for `encode`; documents are asked for in their order.
+    """
+    if held_out is None:
+        return document % num_shards
+    split_of_document, number = held_out.assign(document)
+    return number % num_shards if split_of_document == split else None
 
 
 def open_shard(stack, folder, split, record):
@@ -247,15 +252,15 @@ def open_shard(stack, folder, split, record):
     return Shard(tokens_file, sizes_file, record)
 
 
-def check_input(paths, fingerprints, counts, shards=1):
+def check_input(paths, fingerprints, counts, num_shards=1):
     """Refuses files that changed while they were read, and too few documents."""
     for path, before in zip(paths, fingerprints):
         if file_fingerprint(path) != before:
             advice = "run again when it is complete, with another --dest if this one is refused"
             raise UsageError(f"file {path} changed while it was being read; {advice}")
-    if counts.documents < shards:
-        advice = "use fewer --shards" if shards > 1 else "give files with text"
+    if counts.documents < num_shards:
+        advice = "use fewer --shards" if num_shards > 1 else "give files with text"
         raise UsageError(
             f"{', '.join(paths)}: found {counts.documents} documents (separated by blank lines),"
-            f" expected at least {shards}; {advice}"
+            f" expected at least {num_shards}; {advice}"
         )

@@ -101,9 +101,9 @@ class SplitRecord:
     most_unknown: List[Tuple[str, int]] = field(default_factory=list)  # the most frequent ones
 
 
-def part_fingerprint(split, shard, shards, fingerprints):
+def part_fingerprint(split, shard, num_shards, fingerprints):
     """The SHA-256 of what a part of the data is: its split, shard, and the files of its text."""
-    text = json.dumps([split, shard, shards, fingerprints])
+    text = json.dumps([split, shard, num_shards, fingerprints])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -144,6 +144,11 @@ def claim(dest, manifest):
             save_json(asdict(manifest), path, must_be_new=True)
     advice = "choose another --dest, or remove this one"
     check_same_origin(f"--dest {dest}", read_manifest(dest).origin(), manifest.origin(), advice)
+
+
+def release(dest):
+    """Takes back what `claim` did, of a folder without data: another command can claim it."""
+    os.remove(os.path.join(dest, MANIFEST))
 
 
 @dataclass

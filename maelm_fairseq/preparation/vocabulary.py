@@ -7,7 +7,7 @@ from ..base.files import atomic_write
 from ..base.sentencepiece_tokenizer import SENTENCEPIECE
 from ..base.utf8 import read_lines
 from ..base.vocabulary_files import read_tokenizer
-from .manifest import MANIFEST
+from .manifest import release
 from .progress import log_to_stderr
 from .train_sentencepiece import train
 
@@ -75,8 +75,7 @@ def load_or_train_tokenizer(dest, paths, options):
         try:
             train(paths, model, log, options)
         except UsageError:
-            # There are no data yet: without the manifest the corrected command can start afresh.
-            os.remove(os.path.join(dest, MANIFEST))
+            release(dest)  # there are no data yet: the corrected command can start afresh
             raise
     return read_tokenizer(model)
 

@@ -155,7 +155,12 @@ class FineTuningRuns:
         print(f"searching {len(candidates)} settings", flush=True)
 
         def run_candidate(candidate, environment):
-            return self.load_or_train(Run(candidate, SEARCH_SEED), environment)
+            run = Run(candidate, SEARCH_SEED)
+            record = self.load_or_train(run, environment)
+            # The models of all settings would be hundreds of gigabytes.
+            for path in Path(self.folder(run)).glob("checkpoint*.pt"):
+                path.unlink()
+            return record
 
         records = self.jobs.map(run_candidate, candidates)
         best = candidates[self.rank_by_dev_score(records)[0]]
@@ -172,9 +177,6 @@ class FineTuningRuns:
         name = f"{self.command.name}, {run.hyperparameters}, seed {run.seed}"
         if not self.is_done(run):
             self.train(run, environment, name)
-        if run.seed == SEARCH_SEED:  # the models of all settings would be hundreds of gigabytes
-            for path in Path(self.folder(run)).glob("checkpoint*.pt"):
-                path.unlink()
         path = self.record_path(run)
         record = read_json(path, RunRecord, "the scores of this run")
         for split in self.validation_splits():
