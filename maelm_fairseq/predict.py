@@ -22,6 +22,7 @@ from .base.opening import open_to_read
 from .base.running import run_main
 from .base.utf8 import read_lines
 from .checkpoints.building import default_device
+from .inference.classification import check_can_predict
 
 CHUNK_TEXTS = 1000  # texts that are predicted together
 
@@ -58,7 +59,7 @@ def check_text_file(path):
 def check_head(model, checkpoint):
     """Refuses a model, from the path `checkpoint`, that cannot label a file of texts."""
     try:
-        model.check_can_predict(are_pairs=model.info.texts_per_example == 2)
+        check_can_predict(model, are_pairs=model.info.texts_per_example == 2)
     except UsageError as error:
         raise UsageError(f"--checkpoint {checkpoint}: {error}") from None
 

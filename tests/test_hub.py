@@ -11,7 +11,7 @@ from conftest import documents, refuses, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import hub
-from maelm_fairseq.inference import encoding, mask_prediction
+from maelm_fairseq.inference import encoding, fine_tuned, mask_prediction
 from maelm_fairseq.masking import MaskedBlock, collate
 from vocabularies import vocabulary
 
@@ -240,8 +240,8 @@ def test_predictions(classifier, monkeypatch, batch_tokens):
 
 def test_pairs(classifier):
     rows = classifier.predict(["kan", "lon mi"], ["mipo", "kan"])
-    head = classifier._head()
-    (logits,) = classifier._logits(head, [classifier.encode("lon mi", "kan")])
+    head = fine_tuned.head_of(classifier)
+    (logits,) = fine_tuned.logits_of_texts(classifier, head, [classifier.encode("lon mi", "kan")])
     assert list(rows[1].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
 
 

@@ -32,17 +32,17 @@ class Encoding(TextModel):
             UsageError: no tokens of this vocabulary, or padding elsewhere
         """
         tokens = checked_tokens(tokens, len(self.dictionary), dimensions=(2,))
-        return self._layers_of_batches(tokens)
+        return self.layers_of_batches(tokens)
 
     @torch.no_grad()
-    def _layers_of_batches(self, tokens):
+    def layers_of_batches(self, tokens):
         """As `layers`, of tokens that have been checked or come from the tokenizer."""
         if not len(tokens):
             return
         pad = self.dictionary.pad()
         lengths = lengths_of(tokens, pad)
         longest = int(lengths.argmax())
-        self._check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
+        self.check_length(int(lengths[longest]), f"text {longest + 1} of {len(lengths)}")
         for rows in batches_of_similar_length(lengths, BATCH_TOKENS):
             batch = tokens[rows, : int(lengths[rows].max())].to(self.device)
             padding = batch.eq(pad)
@@ -68,7 +68,7 @@ class Encoding(TextModel):
         weight = self.model.embed_tokens.weight
         count = len(self.model.encoder.layers) + 1 if all_layers else 1
         features = weight.new_zeros(count, *batch.shape, weight.size(1))
-        for rows, padding, hidden_states in self._layers_of_batches(batch):
+        for rows, padding, hidden_states in self.layers_of_batches(batch):
             batch_features = torch.stack(hidden_states[-count:]).masked_fill(padding[..., None], 0)
             features[:, rows, : padding.size(1)] = batch_features
         features = features if all_layers else features[0]
@@ -97,7 +97,7 @@ class Encoding(TextModel):
         batch = tokens if tokens.dim() == 2 else tokens[None]
         weight = self.model.embed_tokens.weight
         vectors = weight.new_zeros(len(batch), weight.size(1), dtype=torch.float32)
-        for rows, padding, hidden_states in self._layers_of_batches(batch):
+        for rows, padding, hidden_states in self.layers_of_batches(batch):
             features = hidden_states[layer].float().masked_fill(padding[..., None], 0)
             vectors[rows] = features.sum(1) / (~padding).sum(1, keepdim=True)
         if normalize:
@@ -124,7 +124,7 @@ class Encoding(TextModel):
         pieces_of_words = self.tokenizer.encode_words(words)
         pieces = chain.from_iterable(pieces_of_words)
         tokens = [self.dictionary.bos(), *pieces, self.dictionary.eos()]
-        self._check_length(len(tokens), advice=SHORTEN_OR_SPLIT)
+        self.check_length(len(tokens), advice=SHORTEN_OR_SPLIT)
         features = self.extract_features(torch.tensor(tokens))[1:-1]
         if not words:
             return words, features

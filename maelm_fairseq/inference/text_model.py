@@ -74,8 +74,8 @@ class TextModel:
         limit = self.model.max_positions() if truncate else None
         sequences = []
         for first, second in texts_or_pairs(text, pair):
-            sequences.append(self._tokens_of_text(first, second, limit))
-        return sequences[0] if isinstance(text, str) else self._pad(sequences)
+            sequences.append(self.tokens_of_text(first, second, limit))
+        return sequences[0] if isinstance(text, str) else self.pad(sequences)
 
     def decode(self, tokens):
         """Tokens to text, as far as the vocabulary keeps it.
@@ -92,17 +92,17 @@ class TextModel:
             return self.tokenizer.decode(token_ids)
         return [self.tokenizer.decode(row) for row in token_ids]
 
-    def _tokens_of_text(self, text, pair=None, limit=None):
+    def tokens_of_text(self, text, pair=None, limit=None):
         """The tokens of a text or a pair, int64 (T,), at most `limit` of them."""
         return torch.tensor(tokens_of(self.tokenizer, text, pair, limit))
 
-    def _pad(self, sequences):
+    def pad(self, sequences):
         """A list of B tensors (T_i,) -> (B, T)."""
         if not sequences:
             return torch.empty(0, 0, dtype=torch.int64)
         return pad_sequence(sequences, batch_first=True, padding_value=self.dictionary.pad())
 
-    def _check_length(self, length, text="the text", advice=SHORTEN_SPLIT_OR_TRUNCATE):
+    def check_length(self, length, text="the text", advice=SHORTEN_SPLIT_OR_TRUNCATE):
         """Refuses a text with more tokens than the model has positions, and says how to mend it."""
         positions = self.model.max_positions()
         check_positions(length, positions, f"{text} has {length} tokens", advice)
