@@ -3,7 +3,7 @@
 import os
 
 from .base.errors import MissingFileError
-from .base.text_input import joined_words, list_of_texts, paired, texts_or_pairs
+from .base.text_input import checked_words, joined_words, list_of_texts, paired, texts_or_pairs
 from .checkpoints.building import build_model, find_checkpoint_file, read_checkpoint
 from .checkpoints.checkpoint_info import info_of_checkpoint
 from .inference import classification, mask_prediction
@@ -109,11 +109,11 @@ class MaeLm(Encoding):
         """The probabilities of labels for each word of a text, in the order of `info.labels`.
 
         Args:
-            words: list of strings
+            words: list of strings, which may contain white space, as in tagged files
         Returns: (words, labels), float32, on the CPU
         Raises UsageError: the head was not fine-tuned on words with tags
         """
-        return classification.word_probabilities(self, words)
+        return classification.word_probabilities(self, checked_words(words))
 
     def answer(self, questions, contexts):
         """The answers of a head that was fine-tuned on questions, as in SQuAD.

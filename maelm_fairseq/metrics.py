@@ -76,27 +76,37 @@ def compute_scores(names, targets, predicted):
     return {name: 100 * METRICS[name].compute(targets, predicted) for name in names}
 
 
-BILOU = {"L-": "E-", "U-": "S-"}  # prefixes that have another name in seqeval
+ENTITY_TAG = re.compile("([BIESLU])-(.+)")
+BILOU = {"L": "E", "U": "S"}  # prefixes that have another name in seqeval
 
 
-def without_bilou(sentences):
+def seqeval_tags(sentences):
     """Lists of tags for each sentence, in the names that seqeval knows."""
-    renamed = []
-    for tags in sentences:
-        renamed.append([BILOU.get(tag[:2], tag[:2]) + tag[2:] for tag in tags])
-    return renamed
+    return [list(map(seqeval_tag, tags)) for tags in sentences]
+
+
+def seqeval_tag(tag):
+    """A tag as seqeval knows it; it would take any other that begins with O for O."""
+    if tag == "O":
+        return tag
+    match = ENTITY_TAG.fullmatch(tag)
+    if match is None:  # of a test file, and unknown: an entity that nobody predicts
+        return f"S-{tag}"
+    return f"{BILOU.get(match[1], match[1])}-{match[2]}"
 
 
 def entity_scores(targets, predicted):
-    """F1, precision and recall of whole entities.
+    """F1, precision and recall of whole entities; nan if there is no entity to find.
 
     Args:
         targets, predicted: lists of BIO, BIOES or BILOU tags for each sentence
     """
     from seqeval import metrics
 
-    targets = without_bilou(targets)
-    predicted = without_bilou(predicted)
+    targets = seqeval_tags(targets)
+    predicted = seqeval_tags(predicted)
+    if set(flatten(targets)) <= {"O"}:
+        return dict.fromkeys(["f1", "precision", "recall"], math.nan)
     values = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about words without entities
@@ -155,8 +165,8 @@ def report_of_entities(targets, predicted):
 
     if set(flatten([*targets, *predicted])) <= {"O"}:
         return "no entities\n"
-    targets = without_bilou(targets)
-    predicted = without_bilou(predicted)
+    targets = seqeval_tags(targets)
+    predicted = seqeval_tags(predicted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return classification_report(targets, predicted, digits=4, zero_division=0)

@@ -93,8 +93,8 @@ def finetune(runs, candidates):
     if runs.command.task_name in BASELINE_RUNS:
         baseline_run = make_baseline_run(runs)
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
-        other_runs = [Run(chosen, seed) for seed in seeds if seed != best]
-        results = with_baselines(runs, baseline_run, results, scores, limit, other_runs)
+        seed_runs = [Run(chosen, seed) for seed in seeds]
+        results = with_baselines(runs, baseline_run, results, scores, limit, seed_runs, best)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
@@ -246,26 +246,30 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
             standard_error,
             start=start,
             settings=options,
+            file_sha256=runs.file_sha256(split),
             note=note,
         )
         results.append(result)
     return results
 
 
-def with_baselines(runs, baseline_run, results, scores, limit, other_runs=()):
+def with_baselines(runs, baseline_run, results, scores, limit, seed_runs, best):
     """Trains the baseline on the same files, and puts its results beside the encoder's.
 
     Args:
         baseline_run: of `make_baseline_run`
         results, scores: of the encoder; see `BaselineRun.compare`
         limit: seconds that the baseline may take
-        other_runs: of the encoder's other seeds
+        seed_runs: of all seeds of the encoder
+        best: the reported seed
     Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
     outcome = baseline_run.run(runs.jobs, limit)
     if outcome is None:
         return results
-    dev_predictions = [predict_dev(runs, run) for run in other_runs]
+    dev_predictions = []
+    for run in seed_runs:
+        dev_predictions.append(None if run.seed == best else predict_dev(runs, run))
     return baseline_run.compare(outcome, results, scores, dev_predictions)
 
 

@@ -1,5 +1,6 @@
 """The conditional random field: its features, what it learns, and what it says of tagged files."""
 
+import itertools
 import json
 import random
 
@@ -72,10 +73,13 @@ def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path
     assert "CRF, f1 on dev.txt: 100.00 ± 0.00" in capsys.readouterr().out
     written = json.loads((tmp_path / "scores.json").read_text())
     tagged = crf.TaggedSentences(files)
+    field = crf.ConditionalRandomField(tagged.train)
     targets = [sentence.tags for sentence in tagged.files["dev.txt"]]
     predicted = []
     for sentence, outputs in zip(tagged.files["dev.txt"], written["outputs"]["dev.txt"]):
         indices, probabilities = split_word_outputs(outputs, len(tagged.labels))
+        # They vote as those of a CRF that is trained to label texts.
+        assert probabilities.tolist() == field.probabilities(sentence.words, tagged.labels).tolist()
         assert probabilities.shape == (len(sentence.words), 2)
         assert probabilities.sum(1) == pytest.approx(1, abs=1e-3)
         assert probabilities.argmax(1).tolist() == indices.tolist()
@@ -100,11 +104,21 @@ def test_a_tag_that_training_does_not_have(files, split, expected):
         assert tagged.labels == ["B-X", "O"]
 
 
-def test_a_test_file_without_tags_is_not_scored(files):
+@pytest.mark.parametrize("tag, reason", [
+    ("", "it has no tags"),
+    (" O", "all its tags are 'O'"),
+    (" NN", "all its tags are 'NN'"),
+    (" {}", "of its 300 tags, only 0 are tags of the training file"),
+])  # fmt: skip
+def test_a_test_file_without_tags_is_not_scored(files, capsys, tag, reason):
     sentences = read_tagged(files / "test.txt")
-    text = "\n\n".join("\n".join(sentence.words) for sentence in sentences)
-    (files / "test.txt").write_text(text)
+    words = itertools.count()
+    lines = []
+    for sentence in sentences:
+        lines += [word + tag.format(next(words)) for word in sentence.words[:5]] + [""]
+    (files / "test.txt").write_text("\n".join(lines))
     assert [*crf.TaggedSentences(files).files] == ["dev.txt"]
+    assert f"test.txt: not scored, as {reason}" in capsys.readouterr().out
 
 
 def test_a_text_may_end_with_a_punctuation_mark_that_is_a_tag():

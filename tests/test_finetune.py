@@ -36,6 +36,7 @@ from conftest import (
 )
 from maelm_fairseq import hub
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
@@ -215,8 +216,20 @@ def check_score_on_test_file(row, predictions, test_file):
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
     runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
-    assert finetune.with_baselines(runs, finetune.make_baseline_run(runs), [], {}, limit=0.01) == []
+    run = finetune.make_baseline_run(runs)
+    assert finetune.with_baselines(runs, run, [], {}, 0.01, [Run(None, 1)], best=1) == []
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
+
+
+@pytest.fixture
+def other_seeds(monkeypatch):
+    """Seeds 1 and 3 predict the dev file without an error; seed 2 is the best."""
+
+    def predict_dev(runs, run):
+        targets = runs.task.datasets["valid"].targets
+        return {"valid": dict(enumerate(9.0 * np.eye(3)[np.ravel(targets)]))}
+
+    monkeypatch.setattr(finetune, "predict_dev", predict_dev)
 
 
 def baselines_of(labelled, arguments):
@@ -236,15 +249,18 @@ def baselines_of(labelled, arguments):
         scores[split] = SplitScores(runs.task, split, predictions)
         name = runs.file_name(split)
         for metric in dataset.metrics:
-            results.append(finetune_results.Result("own", name, metric, [50.0], 1.0))
+            digits = runs.file_sha256(split)
+            result = finetune_results.Result("own", name, metric, [50.0], 1.0, file_sha256=digits)
+            results.append(result)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
+        seed_runs = [Run(None, seed) for seed in [1, 2, 3]]
         return runs, finetune.with_baselines(
-            runs, finetune.make_baseline_run(runs), results, scores, limit=60
+            runs, finetune.make_baseline_run(runs), results, scores, 60, seed_runs, best=2
         )
 
 
-def test_baselines_are_those_of_the_run(files, arguments, tmp_path):
+def test_baselines_are_those_of_the_run(files, arguments, tmp_path, other_seeds):
     """They are computed again if their file is damaged, or if there are other splits."""
     own = shutil.copytree(files / "own", tmp_path / "own")
     _, first = baselines_of(own, arguments)
@@ -264,7 +280,19 @@ def test_baselines_are_those_of_the_run(files, arguments, tmp_path):
     assert {result.file_name for result in again} == {"dev.tsv", "dev_mismatched.tsv"}
 
 
-def test_the_difference_from_a_bag_of_words_is_paired_by_examples(files, arguments, tmp_path):
+def test_scores_of_seeds_are_in_their_order(files, arguments, other_seeds):
+    _, results = baselines_of(files / "own", arguments)
+    both = {result.file_name: result for result in results if result.predictor == TOGETHER}
+    first, best, third = both["dev.tsv"].values
+    assert first == third > best
+    assert len(both["test.tsv"].values) == 1
+    for result in results:
+        assert result.file_sha256 == sha256(files / "own" / result.file_name)[:8]
+
+
+def test_the_difference_from_a_bag_of_words_is_paired_by_examples(
+    files, arguments, tmp_path, other_seeds
+):
     """The error is that of a mean over the examples: of 100, 0 or -100 points of difference."""
     runs, results = baselines_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
@@ -323,6 +351,17 @@ def test_the_cheaper_predictors_that_are_as_good_can_label_texts(encoder, bag, b
             finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
         )
     assert finetune_results.compare_predictors(results).worth_using == expected
+
+
+def test_new_texts_are_labelled_although_the_most_frequent_class_is_highest():
+    results = [
+        finetune_results.Result("a", "dev.tsv", "accuracy", [80.0], 1.0),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [79.0], 1.0, "bag of words"),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [80.0], 1.0, "most frequent class"),
+    ]
+    verdict = finetune_results.compare_predictors(results)
+    assert "the most frequent class, level with the encoder" in verdict.line
+    assert verdict.worth_using == ["bag of words", "encoder"]
 
 
 @pytest.mark.parametrize("encoder, bag, frequent, both, expected", [
@@ -691,13 +730,15 @@ def test_the_table_of_results(tmp_path, capsys):
     # A damaged table is kept as it is, and rows are added to it.
     path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
     before = path.read_bytes()
-    second = finetune_results.Result("b", "f", "f1", [1.0, nan], 0.5, start="\x85", settings="s")
+    second = finetune_results.Result(
+        "b", "f", "f1", [1.0, nan], 0.5, start="\x85", settings="s", file_sha256="1a2b"
+    )
     finetune_results.write_table(tmp_path, [second])
     assert path.read_bytes().startswith(before + b"\n")
     assert path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:5] == ["b", "f", "f1", "nan"]
-    assert fields[10:] == ["1.00 nan", "\\x85", "s"]
+    assert fields[1:6] == ["b", "f", "1a2b", "f1", "nan"]
+    assert fields[11:] == ["1.00 nan", "\\x85", "s"]
     # Runs are ranked by the metric that is asked for, or else by the first.
     scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
     assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]

@@ -27,7 +27,8 @@ from maelm_fairseq.finetuning.squad import SquadTask
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.tagging import TaggingTask
 from maelm_fairseq.finetuning.task_loading import load_task
-from maelm_fairseq.finetuning.windows import pieces_of
+from maelm_fairseq.finetuning.windows import best_in_window, log_probabilities, pieces_of
+from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import finish, two_processes
 from training import assert_same_weights, checkpoint, error_of_command
 
@@ -662,6 +663,12 @@ def test_reports_have_a_row_for_each_class_and_each_type_of_entity():
     assert rows["Y"][1] == "0.0000"
 
 
+def test_a_tag_that_training_does_not_have_is_an_entity_that_is_missed():
+    for unknown in ["OTHER", "FOO", "B-Z"]:
+        scores = metrics.entity_scores([["B-X", unknown]], [["B-X", "O"]])
+        assert (scores["precision"], scores["recall"]) == (1, 0.5)
+
+
 def rows_of_report(report):
     """{name: values}."""
     rows = {}
@@ -686,10 +693,60 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     path.write_text("\n".join(lines))
     task.load_dataset("test")
     assert task.datasets["test"].metrics == []
-    assert task.datasets["test"].summary.endswith("; no tags of the training file")
+    assert task.datasets["test"].summary.endswith("; not scored, as all its tags are 'NN'")
+
+
+def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_path):
+    task = make_task(TaggingTask, data=pretrained[0], labelled=str(labelled.tags(tmp_path)))
+    task.max_tokens = 12
+    task.prepare_state()
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    assert len(dataset) > len(dataset.sentences)
+    rng = np.random.default_rng(1)
+    predictions = {i: rng.random((dataset.num_words(i), 3)) for i in range(len(dataset))}
+    targets, predicted = task.targets_and_predictions(dataset, predictions)
+
+    def score_sentences(rows):
+        kept = [[tags[row] for row in rows] for tags in (targets, predicted)]
+        return metrics.compute_tag_scores(dataset.metrics, *kept)
+
+    scores = SplitScores(task, "valid", predictions)
+    expected = jackknife.standard_errors(score_sentences, range(len(dataset.sentences)))
+    assert scores.standard_errors == pytest.approx(expected)
+    assert scores.values == pytest.approx(score_sentences(range(len(dataset.sentences))))
+
+
+def test_errors_are_over_questions_also_where_contexts_are_split(pretrained, tmp_path):
+    task = make_task(SquadTask, data=pretrained[0], labelled=str(labelled.squad(tmp_path)))
+    task.max_tokens = 20
+    task.prepare_state()
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    assert len(dataset) > len(dataset.questions)
+    predictions = {}
+    rng = np.random.default_rng(1)
+    for index, window in enumerate(dataset.windows):
+        scores = log_probabilities(
+            torch.from_numpy(rng.normal(size=(1, len(window.tokens), 2))),
+            torch.tensor([window.tokens]),
+        )[0].numpy()
+        pieces = dataset.contexts[dataset.questions[dataset.owners[index]].context]
+        predictions[index] = best_in_window(scores, window, pieces)
+    scores = SplitScores(task, "valid", predictions)
+    texts = task.answer_texts(dataset, predictions)
+    exact = []
+    for question_of, text in texts.items():
+        answers = [answer.text for answer in dataset.questions[question_of].answers]
+        exact.append(100 * squad_metrics.exact_and_f1(text, answers)[0])
+    error = np.std(exact, ddof=1) / len(exact) ** 0.5
+    assert scores.standard_errors["exact"] == pytest.approx(error)
 
 
 def test_scores_of_little_are_undefined_and_no_error():
+    scores = metrics.compute_tag_scores(["f1", "accuracy"], [["O", "O"]], [["O", "B-X"]])
+    assert np.isnan(scores["f1"])
+    assert scores["accuracy"] == 50
     assert np.isnan(metrics.compute_scores(["accuracy", "f1", "pearson"], [], [])["pearson"])
     errors = jackknife.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
     assert np.isnan(errors["accuracy"])

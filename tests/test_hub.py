@@ -297,6 +297,9 @@ def test_what_is_no_text_is_refused(model, classifier, with_heads):
         for method in [model.decode, lambda tokens: next(model.layers(tokens))]:
             refuses("tokens must be a tensor of integers", method, texts, error=TypeError)
     refuses("found int, expected a string", tagger.predict, [["kan", 3]], error=TypeError)
+    for words in ["kan lon", {"kan": 1}, iter(["kan"]), None]:
+        refuses("expected a list of words", tagger.word_probabilities, words, error=TypeError)
+    refuses("found list, expected a str", tagger.word_probabilities, [["kan"]], error=TypeError)
     refuses("tokens from 0 to 102", lambda: next(model.layers(torch.tensor([[0, 102, 2]]))))
 
 

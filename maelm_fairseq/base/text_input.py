@@ -36,6 +36,13 @@ def joined_words(text):
     return " ".join(text)
 
 
+def checked_words(words):
+    """A list of the words of a text; refuses anything else. A word may contain white space."""
+    if not isinstance(words, (list, tuple)):
+        raise TypeError(f"found {type(words).__name__}, expected a list of words")
+    return list(map(checked_text, words))
+
+
 def texts_or_pairs(texts, pairs=None):
     """A string or a list of strings, and maybe as many others -> list of (text, pair or None)."""
     if pairs is None:

@@ -44,6 +44,7 @@ CRF_SETTINGS = {
     "feature.possible_transitions": True,
 }
 LONGEST_AFFIX = 4  # in letters
+PROBABILITY_DIGITS = 4
 NEIGHBOURS = [-2, -1, 1, 2]  # the words around a word that have features, by their distance
 
 
@@ -110,12 +111,15 @@ class ConditionalRandomField:
         return self.tagger.tag(word_features(words))
 
     def probabilities(self, words, labels):
-        """The probabilities of labels, all of training, for each word: (words, labels)."""
+        """The probabilities of labels, all of training, for each word: (words, labels).
+
+        They are rounded, as they are in files, so that they vote alike wherever they come from.
+        """
         self.tagger.set(word_features(words))
         probabilities = np.zeros((len(words), len(labels)))
         for place, column in np.ndindex(*probabilities.shape):
             probabilities[place, column] = self.tagger.marginal(labels[column], place)
-        return probabilities
+        return probabilities.round(PROBABILITY_DIGITS)
 
 
 def read_model(path):
@@ -219,7 +223,7 @@ def crf_outputs(tagged, crf, predictions):
         outputs[file] = []
         for sentence, tags in zip(tagged.files[file], tags_of_sentences):
             indices = [tagged.labels.index(tag) for tag in tags]
-            probabilities = crf.probabilities(sentence.words, tagged.labels).round(4)
+            probabilities = crf.probabilities(sentence.words, tagged.labels)
             outputs[file].append(join_word_outputs(indices, probabilities))
     return outputs
 

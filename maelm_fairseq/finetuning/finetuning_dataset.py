@@ -15,6 +15,14 @@ IGNORE_INDEX = -100  # the target of a token that has none
 SORTED_POOL_SIZE = 1024
 
 
+def group_by_owner(owners):
+    """{owner: the indices of what it owns}, of the owner of each."""
+    indices = {}
+    for index, owner in enumerate(owners):
+        indices.setdefault(owner, []).append(index)
+    return indices
+
+
 class FineTuningDataset(EveryItemDataset):
     """Sequences of tokens with targets; subclasses add what predictions and scores need.
 
@@ -41,6 +49,10 @@ class FineTuningDataset(EveryItemDataset):
     def labelled_examples(self):
         """The indices of the examples that have labels, in order; here, all examples have."""
         return list(range(len(self)))
+
+    def sequences_of_examples(self):
+        """{index of each example that has labels: the indices of its sequences}; here, of one."""
+        return {index: [index] for index in self.labelled_examples()}
 
     def __getitem__(self, index):
         tokens = torch.from_numpy(self.sequences[index]).long()

@@ -10,7 +10,7 @@ from ..base.errors import UsageError
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
 from .finetuning_criterion import FineTuningCriterion
-from .finetuning_dataset import FineTuningDataset
+from .finetuning_dataset import FineTuningDataset, group_by_owner
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import Hyperparameters, defaults_for_width
 from .labelled_files import is_test_split
@@ -97,6 +97,10 @@ class SquadDataset(FineTuningDataset):
         self.contexts = contexts
         self.windows = windows
         self.owners = owners
+
+    def sequences_of_examples(self):
+        """{index of each question: the indices of its windows}."""
+        return group_by_owner(self.owners)
 
 
 @register_task("squad", dataclass=FineTuningConfig)

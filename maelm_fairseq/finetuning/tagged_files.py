@@ -73,10 +73,20 @@ def describe_sentences(sentences):
     return f"{len(sentences):,} sentences of {words:,} words"
 
 
-def tags_match_training(sentences, labels):
-    """Whether the last column of a test file has tags, most of which occur in training."""
+def why_not_scored(sentences, labels):
+    """Why a test file cannot be scored; None if it has tags, most of which occur in training.
+
+    Tags that are all the same stand in for those that are withheld.
+    """
     tags = flatten(sentence.tags for sentence in sentences)
-    return 2 * sum(tag in labels for tag in tags) > len(tags)
+    if not tags:
+        return "it has no tags"
+    if len(set(tags)) == 1:
+        return f"all its tags are {tags[0]!r}"
+    known = sum(tag in labels for tag in tags)
+    if 2 * known <= len(tags):
+        return f"of its {len(tags):,} tags, only {known:,} are tags of the training file"
+    return None
 
 
 def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
@@ -100,10 +110,11 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     test_path = find_file(folder, "test", TAGGED_FILES, required=False)
     if test_path:
         sentences = read_tagged(test_path, is_test=True, column=column)
-        if tags_match_training(sentences, labels):
+        reason = why_not_scored(sentences, labels)
+        if reason is None:
             files[test_path] = sentences
         else:
-            print(f"{test_path}: not scored, as it has no tags of the training file")
+            print(f"{test_path}: not scored, as {reason}")
     return labels, files
 
 

@@ -11,7 +11,7 @@ from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, regi
 from ..heads import TokenClassificationHead
 from ..metrics import compute_tag_scores, flatten, metrics_of_tags, report_of_tags
 from .finetuning_criterion import FineTuningCriterion
-from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset
+from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset, group_by_owner
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
@@ -22,7 +22,7 @@ from .tagged_files import (
     TAGGED_FILES,
     describe_sentences,
     read_tagged,
-    tags_match_training,
+    why_not_scored,
 )
 
 
@@ -46,6 +46,10 @@ class TaggedDataset(FineTuningDataset):
         super().__init__(**common)
         self.sentences = sentences
         self.sentence_of = sentence_of
+
+    def sequences_of_examples(self):
+        """{index of each sentence: the indices of its sequences}."""
+        return group_by_owner(self.sentence_of)
 
     def num_words(self, index):
         """The words in a sequence."""
@@ -91,8 +95,13 @@ class TaggingTask(FineTuningTask):
         sequences = []
         targets = []
         sentence_of = []  # the index of the sentence of each sequence of tokens
-        if is_test_split(split) and not tags_match_training(sentences, self.state.labels):
-            sentences = [sentence._replace(tags=[]) for sentence in sentences]
+        outcome = ""
+        if is_test_split(split):
+            reason = why_not_scored(sentences, self.state.labels)
+            outcome = "; it has tags and is scored at the end"
+            if reason:
+                sentences = [sentence._replace(tags=[]) for sentence in sentences]
+                outcome = f"; not scored, as {reason}"
         for i, sentence in enumerate(sentences):
             labels = self.labels_of(sentence, path, split)
             for joined, starts in word_sequences(self.tokenizer, sentence.words, self.max_tokens):
@@ -103,10 +112,7 @@ class TaggingTask(FineTuningTask):
                 targets.append(target)
                 sentence_of.append(i)
         metrics = self.metrics_of(sentences, split)
-        summary = f"{path}: {self.summary_of(sentences, len(sequences))}"
-        if is_test_split(split):
-            outcome = "it has tags and is scored at the end"
-            summary += f"; {outcome if metrics else 'no tags of the training file'}"
+        summary = f"{path}: {self.summary_of(sentences, len(sequences))}{outcome}"
         return TaggedDataset(
             sentences,
             sentence_of,

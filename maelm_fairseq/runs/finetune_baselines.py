@@ -19,7 +19,6 @@ from ..baselines.baseline_scores import (
     CRF,
     MOST_FREQUENT,
     MOST_FREQUENT_TAG,
-    Score,
     read_outcome,
     split_word_outputs,
 )
@@ -49,9 +48,8 @@ class BaselineRun(ABC):
         self.labelled_folder = labelled_folder
         self.folder = folder
         self.split_of_file = {os.path.basename(path): split for split, path in files.items()}
-        checksums = [
-            (name, sha256(files[split])) for name, split in sorted(self.split_of_file.items())
-        ]
+        self.sha256_of_file = {os.path.basename(path): sha256(path) for path in files.values()}
+        checksums = sorted(self.sha256_of_file.items())
         self.name = f"{self.module}-{short_checksum(self.origin(checksums))}"
         self.path = os.path.join(folder, f"{self.name}.json")
 
@@ -119,43 +117,64 @@ class BaselineRun(ABC):
         except UsageError:
             return None
 
-    def compare(self, outcome, encoder_results, encoder_scores, dev_predictions=()):
+    def compare(self, outcome, encoder_results, encoder_scores, dev_predictions):
         """Puts the baselines, and what they predict together with the encoder, beside it.
 
         Args:
             outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_scores: {split: `SplitScores` of the encoder's reported model}
-            dev_predictions: of each of its other seeds, {split: predictions} for the dev files
+            dev_predictions: of each of its seeds, {split: predictions} for the dev files; None for
+                that of the reported model
         Returns: list of Results: those of the encoder, with their lead over the baseline, of the
             baselines, and of what is combined from both, with each seed of the encoder
         """
         baseline = self.baseline_predictions(outcome)
-        votes_of_other_seeds = []
-        for encoder in dev_predictions:
-            baseline_of_dev = {split: baseline[split] for split in encoder}
-            votes_of_other_seeds.append(self.combined_predictions(encoder, baseline_of_dev))
         scores_of_splits = self.scores_of_splits(baseline, encoder_scores)
+        votes_of_seeds = []
+        for encoder in dev_predictions:
+            votes = None
+            if encoder is not None:
+                baseline_of_dev = {split: baseline[split] for split in encoder}
+                votes = self.combined_predictions(encoder, baseline_of_dev)
+            votes_of_seeds.append(votes)
         compared_results = []
-        ensemble_results = []
+        combined_results = []
         for result in encoder_results:
             split = self.split_of_file[result.file_name]
             scores = scores_of_splits[split]
             compared_results.append(self.with_lead(result, scores))
             for predictor in scores.keys() - {ENCODER, self.predictor}:
-                value = scores[predictor].values[result.metric]
-                standard_error = scores[predictor].standard_errors[result.metric]
-                score = Score(predictor, result.file_name, result.metric, value, standard_error)
-                combined = self.result(score, f"{result.settings} {self.name}")
-                combined = replace(combined, note=result.note)
-                for votes in votes_of_other_seeds:
-                    if split in votes[predictor]:
-                        dataset = self.task.datasets[split]
-                        scores_of_votes = self.task.compute_scores(dataset, votes[predictor][split])
-                        combined.values.append(scores_of_votes[result.metric])
-                ensemble_results.append(self.with_lead(combined, scores))
+                combined = replace(
+                    result,
+                    predictor=predictor,
+                    values=self.values_of_seeds(scores, predictor, result.metric, votes_of_seeds),
+                    standard_error=scores[predictor].standard_errors[result.metric],
+                    start="",
+                    settings=f"{result.settings} {self.name}",
+                )
+                combined_results.append(self.with_lead(combined, scores))
         baseline_results = [self.result(score, self.name) for score in outcome.scores]
-        return [*compared_results, *baseline_results, *ensemble_results]
+        return [*compared_results, *baseline_results, *combined_results]
+
+    def values_of_seeds(self, scores, predictor, metric, votes_of_seeds):
+        """The scores of what is combined from the baseline and each seed, in the order of seeds.
+
+        Args:
+            scores: {predictor: `SplitScores`} of the split, with the reported model
+            predictor: name of what is combined
+            votes_of_seeds: for each seed, {predictor: {split: predictions}}; None for the reported
+                model. On splits that a seed has not predicted, it has no score.
+        """
+        values = []
+        for votes in votes_of_seeds:
+            if votes is None:
+                values.append(scores[predictor].values[metric])
+            elif scores[predictor].split in votes[predictor]:
+                predictions = votes[predictor][scores[predictor].split]
+                dataset = self.task.datasets[scores[predictor].split]
+                values.append(self.task.compute_scores(dataset, predictions)[metric])
+        return values
 
     def baseline_predictions(self, outcome):
         """What the baseline predicts: {split: {index of an example: prediction}}."""
@@ -206,6 +225,7 @@ class BaselineRun(ABC):
         return Result(
             task=os.path.basename(self.labelled_folder),
             file_name=score.file,
+            file_sha256=self.sha256_of_file[score.file][:8],
             metric=score.metric,
             values=[score.value],
             standard_error=score.standard_error,

@@ -21,6 +21,7 @@ TABLE_COLUMNS = [
     "date",
     "task",
     "split",
+    "file_sha256",
     "metric",
     "median",
     "min",
@@ -49,6 +50,7 @@ class Result:
     predictor: str = ENCODER
     start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
     settings: str = ""
+    file_sha256: str = ""  # the first digits, which tell files of one name apart
     note: str = ""  # for the reader
     # How many points it is ahead of one of PAIRED_BASELINES, and their standard error; both are
     # paired by examples.
@@ -98,6 +100,7 @@ class Result:
             datetime.date.today().isoformat(),
             self.task,
             self.file_name,
+            self.file_sha256,
             self.metric,
             self.median,
             format_score(self.values_or_worst.min()),
@@ -156,9 +159,9 @@ def compare_predictors(results):
         return Verdict(f"{highest}: none, as it is undefined: {WHY_UNDEFINED}", [])
     line = f"{highest}: the {best.predictor}"
     others = [result for result in comparable if result is not best]
-    level = [result.predictor for result in others if result.score == best.score]
+    level = [result for result in others if result.score == best.score]
     if level:
-        line += f", level with {' and '.join(f'the {name}' for name in level)}"
+        line += f", level with {' and '.join(f'the {result.predictor}' for result in level)}"
     # The ensemble costs most: no cheaper predictor needs to be clearly ahead of it.
     close = [
         result
@@ -170,10 +173,8 @@ def compare_predictors(results):
     if close:
         names = [f"the {result.predictor}" for result in close]
         line += f", not clearly ahead of {' or '.join(names)}"
-    if best.predictor not in LABELLING_PREDICTORS:
-        return Verdict(line, [])
     worth_using: List[Result] = []
-    for result in sorted([*close, best], key=lambda result: cost(result.predictor)):
+    for result in sorted([best, *level, *close], key=lambda result: cost(result.predictor)):
         if result.predictor in LABELLING_PREDICTORS:
             # What costs more must score more.
             if not worth_using or result.score > worth_using[-1].score:

@@ -65,6 +65,10 @@ class FineTuningRuns:
         """The file of a split."""
         return self.task.path(split)
 
+    def file_sha256(self, split):
+        """The first digits of the SHA-256 of the file of a split, which tell files apart."""
+        return provenance.sha256(self.path(split))[:8]
+
     def file_name(self, split):
         """What the user calls a split."""
         return os.path.basename(self.path(split))

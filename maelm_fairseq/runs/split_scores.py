@@ -1,6 +1,8 @@
 """The scores of a predictor on the examples of a split, its lead over another one, and the standard
 errors of both."""
 
+import itertools
+
 from ..finetuning.jackknife import jackknife_errors, leave_groups_out
 
 
@@ -10,24 +12,26 @@ class SplitScores:
     Args:
         task: a `finetuning_task.FineTuningTask` that has read the split
         split: split of the examples
-        predictions: {index of an example: prediction}, of all that have labels
+        predictions: {index of a sequence: prediction}, of all examples that have labels
 
     Attributes:
-        predictions: as given
+        split, predictions: as given
         values: {metric: percent}
         standard_errors: {metric: standard error over examples}
     """
 
     def __init__(self, task, split, predictions):
         dataset = task.datasets[split]
+        sequences = dataset.sequences_of_examples()
 
-        def score_subset(indices):
-            return task.compute_scores(dataset, {index: predictions[index] for index in indices})
+        def score_subset(examples):
+            kept = itertools.chain.from_iterable(sequences[example] for example in examples)
+            return task.compute_scores(dataset, {index: predictions[index] for index in kept})
 
+        self.split = split
         self.predictions = predictions
-        examples = dataset.labelled_examples()
-        self.values = score_subset(examples)
-        self.jackknife_scores = leave_groups_out(score_subset, examples, task.jackknife_groups)
+        self.values = score_subset(sequences)
+        self.jackknife_scores = leave_groups_out(score_subset, [*sequences], task.jackknife_groups)
         self.standard_errors = jackknife_errors(self.jackknife_scores)
 
     def lead_standard_errors(self, baseline):
