@@ -16,7 +16,7 @@ from tqdm import tqdm
 from . import hub
 from .base.command_line import Parser
 from .base.destinations import check_new_file
-from .base.errors import UsageError
+from .base.errors import UsageError, counted
 from .base.files import atomic_write
 from .base.opening import open_to_read
 from .base.running import run_main
@@ -73,9 +73,8 @@ def chunks_of_file(path, texts_per_line):
             texts = line.split("\t")
             if len(texts) != texts_per_line:
                 expected = described_columns(texts_per_line)
-                raise UsageError(
-                    f"{path}: line {number}: found {len(texts)} columns, expected {expected}"
-                )
+                found = counted(len(texts), "column")
+                raise UsageError(f"{path}: line {number}: found {found}, expected {expected}")
             chunk.append(texts)
             if len(chunk) == CHUNK_TEXTS:
                 yield chunk
@@ -169,7 +168,7 @@ def main():
             count += len(chunk)
         if count == 0:
             raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
-    print(f"written: {args.dest}, {count:,} texts")
+    print(f"written: {args.dest}, {counted(count, 'text')}")
 
 
 if __name__ == "__main__":

@@ -131,10 +131,11 @@ def labelling_command(runs, predictor, checkpoint, baseline_options):
         baseline_options: that say what the baseline is trained on, beside the files
     """
     encoder = ["--checkpoint", checkpoint, "--data", os.path.abspath(runs.command.args.data)]
-    program = ["python", Path(__file__).with_name("label_texts.py").resolve()]
+    # The user's shell may have another Python than this environment's.
+    program = [sys.executable, Path(__file__).with_name("label_texts.py").resolve()]
     program += ["--labelled", runs.command.labelled_folder, *baseline_options]
     if predictor == ENCODER:
-        program = ["python", "-m", "maelm_fairseq.predict", *encoder]
+        program = [sys.executable, "-m", "maelm_fairseq.predict", *encoder]
     elif predictor in ENSEMBLES:
         program += encoder
     return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"

@@ -12,11 +12,13 @@ space, and its tag, and a blank line follows each text. For an encoder alone:
 python -m maelm_fairseq.predict.
 """
 
+import os
+
 import numpy as np
 
 from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.errors import UsageError, counted
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.baselines.bag_of_words import LabelledExamples, add_options
@@ -28,6 +30,7 @@ from maelm_fairseq.baselines.crf import (
 )
 from maelm_fairseq.baselines.ensemble import average_predictions
 from maelm_fairseq.finetuning.labelled_files import find_file
+from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES
 from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
@@ -185,8 +188,14 @@ class WordTagger:
 
 
 def has_tagged_words(folder):
-    """Whether the labelled files are of words with tags, not of sentences."""
-    return find_file(folder, "train", TAGGED_FILES, required=False) is not None
+    """Whether the labelled files are of words with tags, not of sentences.
+
+    Raises FileNotFoundError: there is no training file
+    """
+    possible = {"train": [*SENTENCE_FILES["train"], *TAGGED_FILES["train"]]}
+    return os.path.basename(find_file(folder, "train", possible)).startswith(
+        tuple(TAGGED_FILES["train"])
+    )
 
 
 def make_tagger(args):
@@ -251,7 +260,7 @@ def main():
             stream.writelines(labeller.lines(list(map(tuple, chunk))))
         if not count:
             raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
-    print(f"written: {args.dest}, {count:,} texts, labelled by {labeller.predictor}")
+    print(f"written: {args.dest}, {counted(count, 'text')}, labelled by {labeller.predictor}")
 
 
 if __name__ == "__main__":

@@ -144,6 +144,11 @@ def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path, pretrai
     ]:
         assert problem in error_of(label_texts.main, *options, tmp_path / "new", *further)
     assert not (tmp_path / "new").exists()
+    (tmp_path / "nothing").mkdir()
+    fault = error_of(
+        label_texts.main, "--labelled", tmp_path / "nothing", *options[2:], tmp_path / "new"
+    )
+    assert "expected train.tsv or train.txt or train.conllu, found: nothing" in fault
     pretrained_encoder = ["--checkpoint", pretrained[1], "--data", pretrained[0]]
     fault = error_of(label_texts.main, *options, tmp_path / "new", *pretrained_encoder)
     assert "predictions need a fine-tuned model; expected one that finetune_tagging.sh" in fault

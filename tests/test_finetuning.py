@@ -381,7 +381,7 @@ def check_file_of_pairs(data, run, model, folder):
     assert score == pytest.approx(model.predict("kan lo", "mi"), abs=1e-3)
     texts.write_text("kan lo\tmi\nkan\n")
     fault = prediction_error(run, data, texts, folder / "x")
-    assert "pairs.txt: line 2: found 1 columns, expected two texts with a tab between them" in fault
+    assert "pairs.txt: line 2: found 1 column, expected two texts with a tab between them" in fault
 
 
 def test_what_does_not_fit_is_refused(pretrained, tmp_path):

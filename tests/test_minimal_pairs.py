@@ -91,7 +91,7 @@ def test_files_and_folders_without_pairs_are_refused(tmp_path):
 
 @pytest.mark.parametrize("text, message", [
     ("good\tworse\na\tb\n", r"x.tsv: found the header 'good\\tworse', expected good and bad"),
-    ("good\tbad\na\n", "x.tsv: line 2: found 1 columns, expected 2"),
+    ("good\tbad\na\n", "x.tsv: line 2: found 1 column, expected 2"),
     ("good\tbad\n", "x.tsv: found no pairs"),
     ("good\tbad\na\t \n", "x.tsv: line 2: found an empty cell"),
 ])  # fmt: skip

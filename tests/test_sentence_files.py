@@ -290,8 +290,9 @@ def test_conlls_columns(tmp_path):
     (tagged,) = read_tagged(write(tmp_path / "test.txt", "one B-X", "word O"), is_test=True)
     assert tagged.tags == ["B-X", "O"]
     for lines, message in [
-        (["a B-X", "b"], "line 2: found 1 columns, expected 2 as before"),
-        (["a"], "line 1: found 1 columns, expected a word and its tag"),
+        (["a B-X", "b"], "line 2: found 1 column, expected 2 as in line 1; correct it"),
+        (["a"], "line 1: found 1 column, expected a word and its tag"),
+        (["a\tx\tO", "b\tx y\tO"], "expected 3 as in line 1, where spaces separate columns, too"),
         (["", "-DOCSTART- O"], "no sentences"),
     ]:
         refuses(message, read_tagged, write(tmp_path / "train.txt", *lines))
@@ -369,7 +370,7 @@ def test_conllu_is_known_by_its_name_or_its_first_number(tmp_path):
     rows = conllu(("1", "a", "X", "_"), ("2", "b", "Y", "_"))
     spaced = [row.replace("\t", " ") for row in rows]
     path = write(tmp_path / "a.conllu", *spaced)
-    refuses("found 1 columns, expected the 10", read_tagged, path)
+    refuses("found 1 column, expected the 10", read_tagged, path)
     path = write(tmp_path / "b.txt", *spaced)
     refuses("found CoNLL-U with spaces between its columns", read_tagged, path)
     (year,) = conllu(("1999", "a", "X", "_"))  # ten columns of CoNLL

@@ -29,6 +29,11 @@ def install_command(extra):
     return f"pip install -c constraints.txt -e '.[{extra}]'"
 
 
+def counted(number, noun):
+    """A number of things, in words: `1 column`, `2 columns`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def one_line(error):
     """The line for the user about an error of the input, of the system or of the installation.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted
 from ..base.json_files import parse_json
 from ..base.provenance import sha256
 from ..base.utf8 import read_lines
@@ -134,7 +134,7 @@ def read_pair_table(path):
                 raise UsageError(f"{path}: found the header {line!r}, {expected}; correct it")
         elif line:
             if len(cells) != len(header):
-                fault = f"found {len(cells)} columns, expected {len(header)}"
+                fault = f"found {counted(len(cells), 'column')}, expected {len(header)}"
                 raise UsageError(f"{location}: {fault}; correct the line")
             row = dict(zip(header, map(str.strip, cells)))
             if not row["good"] or not row["bad"]:

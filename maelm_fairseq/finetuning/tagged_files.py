@@ -3,7 +3,7 @@
 import re
 from typing import List, NamedTuple
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted
 from ..base.utf8 import read_lines
 from ..metrics import flatten
 from .labelled_files import find_file
@@ -70,7 +70,7 @@ def read_tagged(path, is_test=False, column=CONLLU_COLUMNS[0]):
 def describe_sentences(sentences):
     """How many sentences and words there are, for the user."""
     words = sum(len(sentence.words) for sentence in sentences)
-    return f"{len(sentences):,} sentences of {words:,} words"
+    return f"{counted(len(sentences), 'sentence')} of {counted(words, 'word')}"
 
 
 def why_not_scored(sentences, labels):
@@ -126,8 +126,10 @@ def sentences_of_columns(path, lines, is_test):
     sentences = []
     sentence = None
     width = None  # columns
+    first_line = None  # with a word
+    has_tabs_alone = is_separated_by_tabs(lines)
     # A word may contain other white space.
-    separator = " *\t *" if is_separated_by_tabs(lines) else "[ \t]+"
+    separator = " *\t *" if has_tabs_alone else "[ \t]+"
     for line, text in lines:
         text = text.strip(" \t")
         if not text.strip() or text.split()[0] == DOCUMENT:
@@ -135,14 +137,17 @@ def sentences_of_columns(path, lines, is_test):
             continue
         fields = re.split(separator, text)
         width = width or len(fields)
-        has_no_tag = width == 1 and not is_test
-        if len(fields) != width or has_no_tag:
-            expected = f"{width} as before"
-            if width == 1:
-                expected = "a word and its tag, separated by a space or tab"
-            raise UsageError(
-                f"{path}: line {line}: found {len(fields)} columns, expected {expected}; correct it"
-            )
+        first_line = first_line or line
+        expected = None
+        if width == 1 and not is_test:
+            expected = "a word and its tag, separated by a space or tab"
+        elif len(fields) != width:
+            expected = f"{width} as in line {first_line}"
+            if "\t" in text and not has_tabs_alone:
+                expected += ", where spaces separate columns, too, as not all lines have tabs alone"
+        if expected:
+            found = counted(len(fields), "column")
+            raise UsageError(f"{path}: line {line}: found {found}, expected {expected}; correct it")
         if sentence is None:
             sentence = Sentence([], [], [])
             sentences.append(sentence)
@@ -197,8 +202,8 @@ def sentences_of_conllu(path, lines, column, is_test):
         fields = text.split("\t")
         if len(fields) != len(CONLLU):
             raise UsageError(
-                f"{path}: line {line}: found {len(fields)} columns, expected the {len(CONLLU)} of "
-                "CoNLL-U, with tabs between them; correct it"
+                f"{path}: line {line}: found {counted(len(fields), 'column')}, expected the "
+                f"{len(CONLLU)} of CoNLL-U, with tabs between them; correct it"
             )
         if numbering is None:
             numbering = Numbering(path)
