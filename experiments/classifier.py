@@ -1,4 +1,4 @@
-"""Fine-tuning within a process: the recipe's loop in short, with levers that the recipe lacks.
+"""Fine-tuning within a process: the recipe's loop in short, with settings that the recipe lacks.
 
 Letters in shapes: B sentences, T tokens, C width, L layers.
 """

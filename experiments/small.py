@@ -18,10 +18,11 @@ records.
         what needs no encoder, into records/small/baselines.npz
 
 small_page.py then remakes the tables. A variant differs from the recipe in its options, which
-small_variants.py has. Measured are the losses of validation and, but for objectives and levers,
-scores with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also fine-tuned, with the
-recipe's defaults in bfloat16; what each predicts for every dev and test example, by itself and
-together with a bag of words, is in NAME.npz, and so is how minimal pairs are decided.
+small_variants.py has. Measured are the losses of validation and, but for OBJECTIVES and
+OTHER_SETTINGS, scores with few labels, in NAME.csv. Those in FINE_TUNED_VARIANTS are also
+fine-tuned, with the recipe's defaults in bfloat16; what each predicts for every dev and test
+example, by itself and together with a bag of words, is in NAME.npz, and so is how minimal pairs are
+decided.
 """
 
 import sys
@@ -57,9 +58,9 @@ from programs import RECIPES, run_quietly
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
+    OTHER_SETTINGS,
     SEEDS,
     TAGGERS,
-    TRAINING_LEVERS,
     UNTRAINED,
     data_folder,
     encoder_names,
@@ -145,9 +146,9 @@ def run_evaluation(name, folder, pairs):
 
 
 def has_few_labels(name):
-    """Whether an encoder is also measured with few labels: objectives and levers are not."""
+    """Whether an encoder is also measured with few labels."""
     variant, _ = variant_and_seed(name)
-    return variant not in {**OBJECTIVES, **TRAINING_LEVERS}
+    return variant not in {**OBJECTIVES, **OTHER_SETTINGS}
 
 
 def measure_variant(name, folder, pairs):

@@ -40,8 +40,8 @@ from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
     OTHER_LOSSES,
+    OTHER_SETTINGS,
     SEEDS,
-    TRAINING_LEVERS,
     VARIANT_TITLES,
 )
 
@@ -51,7 +51,7 @@ SHARED = "small"
 # Pairs of objectives; the first is the primary comparison.
 COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]
 CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of updates
-BEFORE_LEVERS = "short"  # each of TRAINING_LEVERS changes one thing of this variant
+BEFORE_LEVERS = "short"  # each of OTHER_SETTINGS changes one thing of this variant
 
 
 class Page(SmallRecords):
@@ -153,14 +153,14 @@ class Page(SmallRecords):
             table += f"\nNot measured yet, nor shown until all seeds are: {', '.join(missing)}.\n"
         return table.strip("\n")
 
-    def levers(self):
-        """What each lever of pretraining changes: losses, minimal pairs, and scores on the tasks.
+    def other_settings(self):
+        """What other settings of pretraining give: losses, minimal pairs, and scores on the tasks.
 
         The interval is of the difference from the first row on the tasks; see `difference`.
         """
         predictions = {}
         rows = {}
-        for variant in [BEFORE_LEVERS, *TRAINING_LEVERS]:
+        for variant in [BEFORE_LEVERS, *OTHER_SETTINGS]:
             losses = self.validation_losses(variant)
             if losses.empty:
                 continue

@@ -23,15 +23,15 @@ from small import (
 from small_variants import (
     FINE_TUNED_VARIANTS,
     OBJECTIVES,
+    OTHER_SETTINGS,
     SEEDS,
-    TRAINING_LEVERS,
     VARIANT_TITLES,
 )
 
 BOOTSTRAP_DRAWS = 1000
 WITH_BAG = ", together with a bag of words"
-# Levers have a table of their own.
-VARIANTS_SHOWN = [variant for variant in VARIANT_TITLES if variant not in TRAINING_LEVERS]
+# Other settings have a table of their own.
+VARIANTS_SHOWN = [variant for variant in VARIANT_TITLES if variant not in OTHER_SETTINGS]
 
 
 def scores_of_seeds(predictions, targets):

@@ -33,7 +33,7 @@ OBJECTIVES = {
 FURTHER = "further"
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
 # they take the same time.
-TRAINING_LEVERS = {
+OTHER_SETTINGS = {
     "deep": "--encoder-layers 4 --decoder-layers 4 --max-update 1800 --total-num-update 1800",
     "wide": (
         "--encoder-embed-dim 384 --encoder-ffn-embed-dim 1536 --encoder-attention-heads 6 "
@@ -69,7 +69,7 @@ DATA_OF_VARIANT = {
     "task_texts": "data_with_task_texts",
     FURTHER: "data_of_task_texts",
 }
-OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **TRAINING_LEVERS, **TAGGERS}
+OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **OTHER_SETTINGS, **TAGGERS}
 VARIANT_TITLES = {
     "small": "the small recipe",
     "long": "18,000 updates instead of 9,000",
@@ -98,7 +98,7 @@ NOT_FINE_TUNED = ["demo", "demo_random", *TAGGERS]
 FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if variant not in NOT_FINE_TUNED]
 SEEDS = [1, 2, 3]
 MORE_SEEDS = [4, 5]  # of the recipe alone
-LEVER_SEEDS = [1]
+OTHER_SETTINGS_SEEDS = [1]
 
 
 def encoder_names():
@@ -107,8 +107,8 @@ def encoder_names():
     for seed in SEEDS:
         names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
     names += [f"small-{seed}" for seed in MORE_SEEDS]
-    for seed in LEVER_SEEDS:
-        names += [f"{variant}-{seed}" for variant in [*TRAINING_LEVERS, *TAGGERS]]
+    for seed in OTHER_SETTINGS_SEEDS:
+        names += [f"{variant}-{seed}" for variant in [*OTHER_SETTINGS, *TAGGERS]]
     return names
 
 

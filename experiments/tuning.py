@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What each lever of fine-tuning gives to small encoders; TUNING.md is made from the records.
+"""What each change of the settings of fine-tuning gives to small encoders; TUNING.md is made from
+the records.
 
     python tuning.py measure small-1 --run RUN --seed 1
         measures what has no record, into small-1-1.csv
@@ -8,10 +9,10 @@
     python tuning.py page
         remakes the tables of TUNING.md
 
-Records are in records/tuning. A setting differs from DEFAULT in the lever that TUNING_LEVERS has.
+Records are in records/tuning. A setting differs from DEFAULT in the change that TRIED_CHANGES has.
 Dev and test files are never read: of each training file, a half is trained on and a quarter scored,
-chosen by hashes of the texts. The recipe does not have all of the levers: only those that give
-something are worth an option.
+chosen by hashes of the texts. The recipe does not have all of these settings: only those
+that give something are worth an option.
 """
 
 import itertools
@@ -51,13 +52,13 @@ from page_blocks import with_blocks
 
 TUNING_PAGE = Path(__file__).with_name("TUNING.md")
 TUNING_RECORDS = Path(__file__).with_name("records") / "tuning"
-TRIAL_COLUMNS = ["encoder", "seed", "lever", "task", "metric", "value"]
+TRIAL_COLUMNS = ["encoder", "seed", "change", "task", "metric", "value"]
 NUMBER_OF_PARTS = 4  # of the training sentences
 SCORED = [0]  # parts that are scored
 TRAINED = [1, 2]  # parts that are trained on
 
 DEFAULT = "the defaults"
-TUNING_LEVERS = {  # those that promise most come first
+TRIED_CHANGES = {  # those that promise most come first
     DEFAULT: {},
     "rate times 0.7 for each layer below": {"lr_layer_decay": 0.7},
     "rate times 0.5 for each layer below": {"lr_layer_decay": 0.5},
@@ -135,27 +136,27 @@ def measure_settings(name, folder, seed):
     """Records the score of every setting and task that has none."""
     path = TUNING_RECORDS / f"{name}-{seed}.csv"
     rows = pd.read_csv(path).values.tolist() if path.exists() else []
-    recorded = {(lever, task) for _, _, lever, task, *_ in rows}
+    recorded = {(change, task) for _, _, change, task, *_ in rows}
     missing = [
-        pair for pair in itertools.product(TUNING_LEVERS, NATURAL_TASKS) if pair not in recorded
+        pair for pair in itertools.product(TRIED_CHANGES, NATURAL_TASKS) if pair not in recorded
     ]
     dictionary, tokenizer = load_dictionary_and_tokenizer(str(folder / "data"))
     checkpoint = str(folder / name / "checkpoint_best.pt")
     positions = read_checkpoint(checkpoint)["cfg"]["model"]["max_positions"]
     trials = {}
-    for lever, task in tqdm(missing, name, unit="run", disable=None):
+    for change, task in tqdm(missing, name, unit="run", disable=None):
         if task not in trials:
             trials[task] = Trial(str(folder / "labelled" / task), tokenizer, positions)
         trial = trials[task]
-        settings = replace(Settings(), **TUNING_LEVERS[lever])
+        settings = replace(Settings(), **TRIED_CHANGES[change])
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.num_outputs, settings)
         train_classifier(model, trial.examples, trial.train, settings, np.random.default_rng(seed))
         outputs = predict_outputs(model, trial.examples, trial.scored)
         value = score_of_part(argmax_or_value(outputs), trial)
-        rows.append([name, seed, lever, task, trial.metric, round(value, 4)])
+        rows.append([name, seed, change, task, trial.metric, round(value, 4)])
         write_trials(path, rows)
-        tqdm.write(f"{name}, seed {seed}, {lever}, {task}: {value:.2f}")
+        tqdm.write(f"{name}, seed {seed}, {change}, {task}: {value:.2f}")
 
 
 # The page
@@ -167,38 +168,38 @@ class Page:
     def __init__(self, folder=TUNING_RECORDS):
         records = pd.concat(map(pd.read_csv, sorted(folder.glob("*.csv"))), ignore_index=True)
         records = records.fillna({"seed": 0})  # the bag of words has no seed
-        index = ["encoder", "seed", "lever"]
+        index = ["encoder", "seed", "change"]
         scores = records.pivot(index=index, columns="task", values="value")
         self.scores = scores.reindex(columns=NATURAL_TASKS).dropna()  # of finished settings
-        defaults = self.scores.xs(DEFAULT, level="lever")
-        changed = self.scores.drop(DEFAULT, level="lever")
-        defaults_of_changed = defaults.reindex(changed.index.droplevel("lever"))
+        defaults = self.scores.xs(DEFAULT, level="change")
+        changed = self.scores.drop(DEFAULT, level="change")
+        defaults_of_changed = defaults.reindex(changed.index.droplevel("change"))
         self.gains = (changed - defaults_of_changed.values).dropna()
 
-    def levers(self, table):
-        """The levers that a table has, in their order."""
-        return [lever for lever in TUNING_LEVERS if lever in table.index]
+    def changes(self, table):
+        """The changes that a table has, in their order."""
+        return [change for change in TRIED_CHANGES if change in table.index]
 
     def defaults(self):
         """The scores of the defaults, and of a bag of words: by tasks."""
-        table = self.scores.xs(DEFAULT, level="lever").groupby("encoder").mean()
+        table = self.scores.xs(DEFAULT, level="change").groupby("encoder").mean()
         return frame_to_markdown(table.assign(mean=table.mean(axis=1)))
 
     def gain_by_task(self):
-        """What each lever adds to the scores, over all encoders and seeds: levers by tasks.
+        """What each change adds to the scores, over all encoders and seeds: changes by tasks.
 
         The last columns are the mean over tasks, its standard error, and the number of runs.
         """
-        by_lever = self.gains.groupby("lever")
-        means = self.gains.mean(axis=1).groupby("lever")
-        table = by_lever.mean().assign(mean=means.mean(), error=means.sem(), runs=means.size())
+        by_change = self.gains.groupby("change")
+        means = self.gains.mean(axis=1).groupby("change")
+        table = by_change.mean().assign(mean=means.mean(), error=means.sem(), runs=means.size())
         table = table.rename(columns={"error": "standard error of the mean"})
-        return frame_to_markdown(table.loc[self.levers(table)])
+        return frame_to_markdown(table.loc[self.changes(table)])
 
     def gain_by_encoder(self):
-        """What each lever adds to the mean score: levers by encoders."""
-        table = self.gains.mean(axis=1).groupby(["lever", "encoder"]).mean().unstack()
-        return frame_to_markdown(table.loc[self.levers(table)])
+        """What each change adds to the mean score: changes by encoders."""
+        table = self.gains.mean(axis=1).groupby(["change", "encoder"]).mean().unstack()
+        return frame_to_markdown(table.loc[self.changes(table)])
 
 
 def remake_page():

@@ -430,7 +430,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
         assert low < share < high
         assert count == 30
         interval = f"({low:.2f} to {high:.2f}) of 30 pairs"
-        assert f"{name}, made: {share:.2f}% {interval} decided rightly" in printed
+        assert f"{name}, made: {share:.2f}% {interval} decided correctly" in printed
         assert table[name, "pairs"] == pytest.approx(share, abs=0.01)
         for group in ["from", "|short"]:
             expected = 100 * correct[np.array(groups) == group].mean()

@@ -49,10 +49,10 @@ def test_variants_are_options_of_the_recipe(dry_run, variant):
     assert ("--cooccurrence-embeddings" in printed) == (not variant.endswith("_random"))
 
 
-@pytest.mark.parametrize("lever", ["short", "half_batch", "double_batch"])
-def test_other_batches_have_as_many_sequences_in_all(dry_run, lever):
+@pytest.mark.parametrize("variant", ["short", "half_batch", "double_batch"])
+def test_other_batches_have_as_many_sequences_in_all(dry_run, variant):
     """--batch-size alone keeps the effective batch."""
-    printed = dry_run(f"{lever}-1")
+    printed = dry_run(f"{variant}-1")
     sequences = 1
     for option in ["batch-size", "update-freq", "max-update"]:
         sequences *= int(re.findall(rf"--{option} (\d+)", printed)[-1])
@@ -221,7 +221,7 @@ def test_minimal_pairs_have_all_and_those_of_known_words(page):
     assert cells(page.pairs_by_term(), "B")[0] == "0.00"
 
 
-def test_levers_stand_beside_the_run_that_they_change(page, tmp_path):
+def test_other_settings_stand_beside_the_run_that_they_change(page, tmp_path):
     for variant, bits, right in [("short", 5.5, 6), ("deep", 5.0, 7)]:
         pairs = {"pairs": np.array([2, 1, 0, 0], np.int8)}
         small.save_arrays(tmp_path / f"{variant}-1.npz", {**answers(right), **pairs})
@@ -234,7 +234,7 @@ def test_levers_stand_beside_the_run_that_they_change(page, tmp_path):
     only_losses = pd.DataFrame(rows, columns=Measurement._fields).assign(arm="rate", value=6.5)
     only_losses.to_csv(tmp_path / "rate-1.csv", index=False)
     page = small_page.Page(tmp_path)
-    table = page.levers()
+    table = page.other_settings()
     assert cells(table, VARIANT_TITLES["rate"]) == ["6.50", "", "", "", "", ""]
     assert cells(table, VARIANT_TITLES["short"]) == ["5.50", "37.50", "60.00", "", "", ""]
     assert cells(table, VARIANT_TITLES["deep"])[:4] == ["5.00", "37.50", "70.00", "10.00"]

@@ -1,4 +1,4 @@
-"""The search for settings of fine-tuning: its loop, its levers, and its tables of records."""
+"""The search for settings of fine-tuning: its loop, its changes, and its tables of records."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.vocabulary import load_dictionary_and_tokenizer
 from measure import NATURAL_TASKS
 from tables import cells
-from tuning import DEFAULT, TUNING_LEVERS
+from tuning import DEFAULT, TRIED_CHANGES
 
 
 @pytest.fixture
@@ -129,18 +129,18 @@ def test_tokens_are_left_out_in_training_alone(classifier):
     assert torch.equal(model.eval()(tokens), model(tokens))
 
 
-def test_every_lever_is_one_of_the_settings():
-    assert TUNING_LEVERS[DEFAULT] == {}
-    for lever, changed in TUNING_LEVERS.items():
+def test_every_change_is_of_the_settings():
+    assert TRIED_CHANGES[DEFAULT] == {}
+    for change, changed in TRIED_CHANGES.items():
         is_unchanged = replace(Settings(), **changed) == Settings()
-        assert is_unchanged == (lever == DEFAULT)
+        assert is_unchanged == (change == DEFAULT)
 
 
 def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
-    lever, unfinished, *_ = [name for name in TUNING_LEVERS if name != DEFAULT]
+    change, unfinished, *_ = [name for name in TRIED_CHANGES if name != DEFAULT]
     for encoder, seed, score, gain in [("a-1", 1, 60, 1), ("a-1", 2, 70, 2), ("b-1", 1, 50, 6)]:
         rows = [[encoder, seed, DEFAULT, task, "accuracy", score] for task in NATURAL_TASKS]
-        rows += [[encoder, seed, lever, task, "accuracy", score + gain] for task in NATURAL_TASKS]
+        rows += [[encoder, seed, change, task, "accuracy", score + gain] for task in NATURAL_TASKS]
         rows.append([encoder, seed, unfinished, NATURAL_TASKS[0], "accuracy", 99])
         tuning.write_trials(tmp_path / f"{encoder}-{seed}.csv", rows)
     rows = [
@@ -151,6 +151,6 @@ def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
     assert cells(page.defaults(), "a-1") == ["65.00"] * 7
     assert cells(page.defaults(), baseline_scores.BAG_OF_WORDS) == ["80.00"] * 7
     error = (7 / 3) ** 0.5  # of a mean of 3 runs, whose gains have the variance 7
-    assert cells(page.gain_by_task(), lever) == [*["3.00"] * 7, f"{error:.2f}", "3"]
-    assert cells(page.gain_by_encoder(), lever) == ["1.50", "6.00"]
+    assert cells(page.gain_by_task(), change) == [*["3.00"] * 7, f"{error:.2f}", "3"]
+    assert cells(page.gain_by_encoder(), change) == ["1.50", "6.00"]
     assert unfinished not in page.gain_by_task()

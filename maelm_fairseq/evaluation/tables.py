@@ -58,7 +58,7 @@ def write_tables(args, tasks, records, baselines):
             share = (
                 f"{row.right:.2f}% ({row['from']:.2f} to {row.to:.2f}) of {row.pairs:,.0f} pairs"
             )
-            print(f"{model}, {name}: {share} decided rightly; by chance 50%")
+            print(f"{model}, {name}: {share} decided correctly; by chance 50%")
     for arms in args.compare:
         print_comparison(report, arms)
     on_embeddings = [
