@@ -250,7 +250,7 @@ def measurements_of_arm(name, run_folder, dest):
 
 
 def write_outcomes(path, records):
-    """Writes the `outcomes` of probes, and the commit of the code that found them."""
+    """Writes the `kept_predictions` of probes, and the commit of the code that found them."""
     with atomic_write(path, "wb") as stream:
         command = ["git", "rev-parse", "HEAD"]
         git = subprocess.run(command, cwd=RECIPES, capture_output=True, text=True)

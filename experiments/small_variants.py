@@ -14,6 +14,7 @@ UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
     "long": "--max-update 18000 --total-num-update 18000",
+    "small_batch": "--batch-size 32 --update-freq 1 --max-update 18000 --total-num-update 18000",
     "short": SHORT_OPTIONS,
     "short_random": f"{SHORT_OPTIONS} {RANDOM_OPTIONS}",
     "demo": DEMO_OPTIONS,
@@ -73,6 +74,7 @@ OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **OTHER_SETTINGS, **TAGGERS}
 VARIANT_TITLES = {
     "small": "the small recipe",
     "long": "18,000 updates instead of 9,000",
+    "small_batch": "18,000 updates of 32 blocks instead of 64",
     "mae_lm": "MAE-LM: a decoder of its own, masks alone",
     "all_masks": "the same, all masks shown to the encoder",
     "mlm": "MLM",
