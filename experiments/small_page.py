@@ -247,6 +247,9 @@ class Page(SmallRecords):
     def tags(self):
         return tags.score_table()
 
+    def tag_leads(self):
+        return tags.lead_table()
+
     def tag_trials(self):
         return tags.trial_table()
 

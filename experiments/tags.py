@@ -175,8 +175,9 @@ def write_record(run):
                 predictor, name = f"{encoder}{WITH_CRF}", path.parent.name
             else:  # each run has the same baselines
                 predictor, name = row.start, ""
-            rows.append([row.task, predictor, name, row.split, row.median, row.error])
-    columns = ["task", "predictor", "run", "file", "score", "error"]
+            scores = [row.median, row.error, row.lead, row.lead_error]
+            rows.append([row.task, predictor, name, row.split, *scores])
+    columns = ["task", "predictor", "run", "file", "score", "error", "lead", "lead_error"]
     add_to_record(RECORD, rows, columns, num_keys=4)
 
 
@@ -191,8 +192,32 @@ def score_table():
         runs = str(predictor_records.run.nunique() or "")  # baselines have none
         cells = [f"{scores[column]:.2f}" if column in scores else "" for column in columns]
         rows.append([title_of(predictor), runs, *cells])
-    names = [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]
-    return markdown_table(["", "runs", *names], rows)
+    return markdown_table(["", "runs", *titles_of(columns)], rows)
+
+
+def lead_table():
+    """The table of SMALL.md of leads over the CRF, with standard errors over sentences.
+
+    Both are means over the runs of an encoder. Runs before there were leads have none.
+    """
+    records = pd.read_csv(RECORDS / RECORD).dropna(subset=["lead"])
+    columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
+    rows = []
+    for predictor, predictor_records in records.groupby("predictor", sort=False):
+        means = predictor_records.groupby(["task", "file"])[["lead", "lead_error"]].mean()
+        cells = []
+        for column in columns:
+            cell = ""
+            if column in means.index:
+                cell = "{:+.2f} ± {:.2f}".format(*means.loc[column])
+            cells.append(cell)
+        rows.append([title_of(predictor), *cells])
+    return markdown_table(["", *titles_of(columns)], rows)
+
+
+def titles_of(columns):
+    """The titles of columns, pairs of a task and a file."""
+    return [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]
 
 
 def title_of(predictor):

@@ -738,7 +738,7 @@ def test_the_table_of_results(tmp_path, capsys):
     assert path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
     assert fields[1:6] == ["b", "f", "1a2b", "f1", "nan"]
-    assert fields[11:] == ["1.00 nan", "\\x85", "s"]
+    assert fields[13:] == ["1.00 nan", "\\x85", "s"]
     # Runs are ranked by the metric that is asked for, or else by the first.
     scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
     assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]

@@ -90,18 +90,19 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
         rows = []
         for task, metric in tags.METRICS.items():
             for split in ["dev.txt", "test.txt"]:
-                rows.append([task, split, metric, score, 1.0, start])
+                rows.append([task, split, metric, score, 1.0, start, score - 70, 2.0])
                 rows.append([task, split, metric, 70.0, 1.0, "CRF"])
                 rows.append([task, split, "precision", 10.0, 1.0, "CRF"])
-                rows.append([task, split, metric, 75.0, 1.0, "encoder and CRF together"])
+                rows.append([task, split, metric, 75.0, 1.0, "encoder and CRF together", 5.0, 2.0])
         folder = tmp_path / "tags" / run
         folder.mkdir(parents=True)
-        columns = ["task", "split", "metric", "median", "error", "start"]
+        columns = ["task", "split", "metric", "median", "error", "start", "lead", "lead_error"]
         pd.DataFrame(rows, columns=columns).to_csv(folder / "results.tsv", sep="\t", index=False)
     folder = tmp_path / "tags" / tags.TRIALS
     folder.mkdir()
     settings = ["batch32-epochs5-1a2b", "batch32-epochs5-3c4d --lr 1"]
-    rows = [["dutch_entities", "dev.txt", "f1", 40.0, 1.0, "a.pt", name] for name in settings]
+    row = ["dutch_entities", "dev.txt", "f1", 40.0, 1.0, "a.pt", -30.0, 2.0]
+    rows = [[*row, name] for name in settings]
     pd.DataFrame(rows, columns=[*columns, "settings"]).to_csv(
         folder / "results.tsv", sep="\t", index=False
     )
@@ -119,6 +120,12 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
         [f"{VARIANT_TITLES['untrained']}, together with a CRF", "1", *["75.00"] * 4],
         ["CRF", "", *["70.00"] * 4],
     ]
+    leads = [cells_of(line) for line in tags.lead_table().splitlines()[2:]]
+    assert leads[:2] == [
+        [VARIANT_TITLES["small"], *["-15.00 ± 2.00"] * 4],
+        [f"{VARIANT_TITLES['small']}, together with a CRF", *["+5.00 ± 2.00"] * 4],
+    ]
+    assert len(leads) == 4
 
 
 def cells_of(line):

@@ -28,6 +28,8 @@ TABLE_COLUMNS = [
     "max",
     "deviation",
     "error",
+    "lead",  # over the bag of words or the CRF
+    "lead_error",
     "seeds",
     "values",
     "start",
@@ -107,6 +109,8 @@ class Result:
             format_score(self.values_or_worst.max()),
             f"{deviation:.2f}",
             f"{self.standard_error:.2f}",
+            f"{self.lead:.2f}",
+            f"{self.lead_standard_error:.2f}",
             str(len(self.values)),
             " ".join(f"{value:.2f}" for value in self.values),
             self.start or self.predictor,
