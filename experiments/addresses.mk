@@ -6,7 +6,7 @@
 
 RUN ?= run
 PYTHON ?= python
-FINETUNE = ../recipes/finetune_glue.sh --labelled $(RUN)/century --checkpoint $(RUN)/small/checkpoint_best.pt \
+FINETUNE = ../recipes/finetune_sentences.sh --labelled $(RUN)/century --checkpoint $(RUN)/small/checkpoint_best.pt \
   --data $(RUN)/data
 
 .DELETE_ON_ERROR:

@@ -51,7 +51,7 @@ MIN_BASELINE_SECONDS = 60  # that the baseline may always take
 BASELINE_RUNS = {"mae_lm_sentences": BagOfWordsRun, "mae_lm_tokens": CrfRun}
 # The script that starts this program for a task, by fairseq's name of the task.
 SCRIPTS = {
-    "mae_lm_sentences": "finetune_glue.sh",
+    "mae_lm_sentences": "finetune_sentences.sh",
     "mae_lm_tokens": "finetune_tagging.sh",
     "squad": "finetune_squad.sh",
 }

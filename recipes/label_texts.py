@@ -69,7 +69,7 @@ def check_encoder_matches(model, labelled, checkpoint):
         found = "fine-tuned on other data" if info.is_fine_tuned else "that was only pretrained"
         raise UsageError(
             f"--checkpoint {checkpoint}: found a model {found}, expected one that "
-            "finetune_glue.sh has fine-tuned"
+            "finetune_sentences.sh has fine-tuned"
         )
     found = describe_predictions(info.labels, info.texts_per_example)
     expected = describe_predictions(labelled.classes, len(labelled.texts[0]))

@@ -232,7 +232,7 @@ STARTED_BY_OTHERS = {
     "maelm_fairseq/huggingface/export_checks.py",
 }
 CALLED_BY_SCRIPTS = {
-    "recipes/finetune.py": "run one of finetune_glue.sh, ",
+    "recipes/finetune.py": "run one of finetune_sentences.sh, ",
     "recipes/pretrain.py": "run one of pretrain_",
 }
 FOLDERS_OF_PROGRAMS = ["maelm_fairseq", "recipes", "data-prep", "experiments", "benchmarks"]

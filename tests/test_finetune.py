@@ -53,7 +53,7 @@ from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
-GLUE = "recipes/finetune_glue.sh"
+SENTENCES = "recipes/finetune_sentences.sh"
 BASELINES = ["bag of words", "most frequent class"]
 TOGETHER = "encoder and bag of words together"
 
@@ -95,7 +95,7 @@ def scores_of(run):
 
 def test_scores_results_and_submission(pretrained, files, arguments, tmp_path):
     save = tmp_path / "save"
-    mnli = [GLUE, "--labelled", files / "MNLI", *arguments]
+    mnli = [SENTENCES, "--labelled", files / "MNLI", *arguments]
     printed = script(*mnli, "--seeds", 2).stdout
     runs = sorted(save.glob("MNLI/batch16-lr0.003-warmup0.1-epochs2-*/seed*"))
     assert [run.name for run in runs] == ["seed1", "seed2"]
@@ -159,7 +159,7 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     """Also on a test file that has labels, which the best seed predicts once."""
     own = tmp_path / "own"
     write_texts_with_or_without_k(own)
-    printed = script(GLUE, "--labelled", own, *arguments, "--seeds", 2).stdout
+    printed = script(SENTENCES, "--labelled", own, *arguments, "--seeds", 2).stdout
     rows = {(row["split"], row["start"]): row for row in table(tmp_path / "save")}
     encoder = str(pretrained[1])
     assert [*rows] == [
@@ -488,7 +488,7 @@ def test_a_score_that_has_fallen_is_pointed_out(capsys):
 def test_a_regression(pretrained, files, arguments, tmp_path):
     options = ["--labelled", files / "STS-B", *arguments]
     options += ["--seeds", 1, "--classification-pooling", "mean"]
-    printed = script(GLUE, *options).stdout
+    printed = script(SENTENCES, *options).stdout
     assert "updates: loss " in printed
     assert " bits" not in printed
     assert "@ 0 updates" not in printed
@@ -510,7 +510,7 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     # With another test file, the old predictions are kept under another name.
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
-    again = script(GLUE, *options).stdout
+    again = script(SENTENCES, *options).stdout
     assert re.search("renamed the earlier .*STS-B.tsv to ", again)
     assert len(submitted(save, "STS-B")) == 2
     assert glue.server_name("own", "test1") == "own_mismatched"
@@ -601,7 +601,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
     save = tmp_path / "save"
     earlier_runs = set()
     for options, is_pretrained in [([], True), (["--from-scratch"], False)]:
-        printed = script(GLUE, "--labelled", files / "own", *still, *options).stdout
+        printed = script(SENTENCES, "--labelled", files / "own", *still, *options).stdout
         assert ("own: fine-tuning anew, as the checkpoint" in printed) == bool(earlier_runs)
         (run,) = {*save.glob("own/*/seed1")} - earlier_runs
         earlier_runs.add(run)
@@ -620,7 +620,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
 
 def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp_path):
     save = tmp_path / "save"
-    options = [GLUE, "--labelled", files / "own", *arguments, "--epochs", 1]
+    options = [SENTENCES, "--labelled", files / "own", *arguments, "--epochs", 1]
     options += ["--search", "--lr", 3e-3, 1e-6]
     assert "the search is not finished" in error_of_script(*options, "--only-seed", 1)
     printed = script(*options, "--seeds", 1, "--jobs", 2).stdout
@@ -696,7 +696,7 @@ def test_defaults():
 
 
 def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, arguments, tmp_path):
-    command = [ROOT / GLUE, "--labelled", files / "own", *arguments]
+    command = [ROOT / SENTENCES, "--labelled", files / "own", *arguments]
     command += ["--seeds", 1, "--epochs", 4000]
     process = start(command, PATH=SCRIPTS_ENVIRONMENT["PATH"])
     next(line for line in process.stdout if "validation after" in line)
@@ -774,7 +774,7 @@ def test_options_that_would_falsify_what_is_reported_are_refused(
 
 
 def test_a_run_that_stopped_before_its_last_validation_is_validated(files, arguments, tmp_path):
-    own = [GLUE, "--labelled", files / "own", *arguments, "--seeds", 1]
+    own = [SENTENCES, "--labelled", files / "own", *arguments, "--seeds", 1]
     printed = script(*own).stdout
     (run,) = tmp_path.glob("save/own/*/seed1")
     state = checkpoint(run)
@@ -830,7 +830,7 @@ def test_wrong_input(files, arguments, tmp_path):
     assert fault in error_with("--save-dir", tmp_path)
     assert not (tmp_path / "save").exists()  # nothing was trained
     fault = "fairseq-train ended with exit status 1; the full log is"
-    assert fault in error_of_script(GLUE, *own, "--encoder-attention-heads", 3)
+    assert fault in error_of_script(SENTENCES, *own, "--encoder-attention-heads", 3)
 
 
 def test_files_that_change_meanwhile(files, arguments, tmp_path):

@@ -102,7 +102,10 @@ def test_an_encoder_and_a_bag_of_words_label_texts_together(tuned, tmp_path):
     if tuned.task != "mae_lm_sentences":
         files = labelled.sentences(tmp_path / "files")
         fault = error_of(label_texts.main, *options(files, new))
-        assert "found a model fine-tuned on other data, expected one that finetune_glue.sh" in fault
+        assert (
+            "found a model fine-tuned on other data, expected one that finetune_sentences.sh"
+            in fault
+        )
         return
     run_main(label_texts.main, *options(tuned.files, new))
     header, *rows = [line.split("\t") for line in new.read_text().splitlines()]

@@ -133,7 +133,7 @@ def add_options(parser):
         "--labelled",
         required=True,
         metavar="DIR",
-        help="folder of the labelled files, as for finetune_glue.sh",
+        help="folder of the labelled files, as for finetune_sentences.sh",
     )
     parser.add_argument(
         "--regression", action="store_true", help="the column `label` contains numbers to predict"
