@@ -12,8 +12,6 @@ records.
         the training texts of all tasks, into RUN/text/tasks.txt
     python small.py measure small-1 --run RUN [--pairs blimp]
         measures it, into records/small
-    python small.py losses small-1 --run RUN
-        records its losses of validation alone
     python small.py baselines --run RUN
         what needs no encoder, into records/small/baselines.npz
 
@@ -292,7 +290,7 @@ def save_arrays(path, arrays):
 
 def main():
     parser = Parser("small.py", description=__doc__)
-    choices = "list options data task_texts losses measure".split()
+    choices = "list options data task_texts measure".split()
     parser.add_argument("what", choices=[*choices, BASELINES_RECORD])
     parser.add_argument("name", nargs="?", metavar="VARIANT-SEED")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder of data and models")
@@ -314,9 +312,6 @@ def main():
         return print(options_of_recipe(args.name, args.run))
     if args.what == "data":
         return print(data_folder(args.name, args.run))
-    if args.what == "losses":
-        record = SMALL_RECORDS / f"{args.name}.csv"
-        return write_record(record, list(validation_losses(args.name, args.run)))
     return measure_variant(args.name, args.run, args.pairs)
 
 
