@@ -103,26 +103,24 @@ def evaluate(args, fetch):
         args: from `options.parse_args`
         fetch: as for `main`
     """
-    models = {}
+    encoders = {}
     for name, path in zip(args.names, args.checkpoint):
-        models[name] = Encoder(find_checkpoint_file(path), args.data)
-        if args.pairs and not models[name].info.has_lm_head:
+        encoders[name] = Encoder(find_checkpoint_file(path), args.data)
+        if args.pairs and not encoders[name].info.has_lm_head:
             raise UsageError(
                 f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
                 "--pairs needs a pretrained one"
             )
     tasks = load_tasks(args, fetch)
-    check_not_trained_on(models, args)
-    records = {name: ModelRecord(record_path(args, name), models[name].sha256s) for name in models}
-    pairs_to_decide = []
-    for name, pairs in itertools.product(models, args.pairs):
-        origin = origin_of_decisions(pairs, args, default_device())
-        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
-            check_pairs_fit(models[name].model, pairs)
-            pairs_to_decide.append((name, pairs, origin))
-    to_probe = [*itertools.product(models, tasks)]
+    check_not_trained_on(encoders, args)
+    records = {
+        name: ModelRecord(record_path(args, name), encoder.sha256s)
+        for name, encoder in encoders.items()
+    }
+    pairs_to_decide = find_undecided_pairs(args, encoders, records)
+    to_probe = [*itertools.product(encoders, tasks)]
     for name, task in tqdm(to_probe, "probes", unit="task", disable=None):
-        record_probes(records[name], models[name], task, args.few_shot_repeats, args.side_by_side)
+        record_probes(records[name], encoders[name], task, args.few_shot_repeats, args.side_by_side)
         layers = layers_in_words(records[name].arrays[f"{task.name}/mean/layers"])
         tqdm.write(f"{score_in_words(records[name], task, 'mean')} (features: {layers})")
     baselines = {}
@@ -134,12 +132,26 @@ def evaluate(args, fetch):
             tqdm.write(f"{score_in_words(record, task, TEXT_FEATURE)} (no encoder)")
     for name, pairs, origin in pairs_to_decide:
         print(f"{pairs.name}: {name} decides {len(pairs.good):,} pairs", flush=True)
-        model = models[name].model
+        model = encoders[name].model
         with autocast(args, model.device):
             decisions = decide_pairs(model, pairs)
         arrays = {PAIRS_FEATURE: decisions, GROUPS_KEY: pairs.groups}
         records[name].write(pairs.name, PAIRS_FEATURE, origin, arrays)
     write_tables(args, tasks, list(records.values()), list(baselines.values()))
+
+
+def find_undecided_pairs(args, encoders, records):
+    """The minimal pairs whose decisions are not recorded, checked before any work.
+
+    Returns: list of (name of the encoder, `pair_files.Pairs`, origin of the decisions)
+    """
+    undecided = []
+    for name, pairs in itertools.product(encoders, args.pairs):
+        origin = origin_of_decisions(pairs, args, default_device())
+        if not records[name].is_recorded(pairs.name, PAIRS_FEATURE, origin):
+            check_pairs_fit(encoders[name].model, pairs)
+            undecided.append((name, pairs, origin))
+    return undecided
 
 
 def origin_of_decisions(pairs, args, device):
@@ -150,7 +162,7 @@ def origin_of_decisions(pairs, args, device):
     return origin
 
 
-def check_not_trained_on(models, args):
+def check_not_trained_on(encoders, args):
     """Refuses encoders, {name: `features.Encoder`}, that were fine-tuned on examples of a task.
 
     Their features know these examples' labels, and would score too high.
@@ -159,7 +171,7 @@ def check_not_trained_on(models, args):
     for task in args.tasks:
         path = find_file(os.path.join(folder_of_tasks(args), task), "train", SENTENCE_FILES)
         files[sha256(path)] = path
-    for encoder in models.values():
+    for encoder in encoders.values():
         for path in filter(None, map(files.get, encoder.info.train_files_sha256)):
             raise UsageError(
                 f"--checkpoint {encoder.checkpoint_file}: it was fine-tuned on {path}, which it "

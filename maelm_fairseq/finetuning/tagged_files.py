@@ -125,37 +125,53 @@ def sentences_of_columns(path, lines, is_test):
     """
     sentences = []
     sentence = None
-    width = None  # columns
-    first_line = None  # with a word
-    has_tabs_alone = is_separated_by_tabs(lines)
-    # A word may contain other white space.
-    separator = " *\t *" if has_tabs_alone else "[ \t]+"
+    columns = Columns(path, lines, is_test)
     for line, text in lines:
-        text = text.strip(" \t")
-        if not text.strip() or text.split()[0] == DOCUMENT:
+        row = text.strip(" \t")
+        if not row.strip() or row.split()[0] == DOCUMENT:
             sentence = None
             continue
-        fields = re.split(separator, text)
-        width = width or len(fields)
-        first_line = first_line or line
-        expected = None
-        if width == 1 and not is_test:
-            expected = "a word and its tag, separated by a space or tab"
-        elif len(fields) != width:
-            expected = f"{width} as in line {first_line}"
-            if "\t" in text and not has_tabs_alone:
-                expected += ", where spaces separate columns, too, as not all lines have tabs alone"
-        if expected:
-            found = counted(len(fields), "column")
-            raise UsageError(f"{path}: line {line}: found {found}, expected {expected}; correct it")
+        fields = columns.split(line, row)
         if sentence is None:
             sentence = Sentence([], [], [])
             sentences.append(sentence)
         sentence.words.append(fields[0])
         sentence.lines.append(line)
-        if width > 1:
+        if len(fields) > 1:
             sentence.tags.append(fields[-1])
     return sentences
+
+
+class Columns:
+    """The columns of a file: those of its first line with a word, which all others must have."""
+
+    def __init__(self, path, lines, is_test):
+        self.path = path
+        self.is_test = is_test
+        self.has_tabs_alone = is_separated_by_tabs(lines)
+        self.count = None
+        self.first_line = None
+
+    def split(self, line, row):
+        """The fields of a line, which has a number."""
+        # A word may contain other white space.
+        fields = re.split(" *\t *" if self.has_tabs_alone else "[ \t]+", row)
+        if self.count is None:
+            self.count = len(fields)
+            self.first_line = line
+        expected = None
+        if self.count == 1 and not self.is_test:
+            expected = "a word and its tag, separated by a space or tab"
+        elif len(fields) != self.count:
+            expected = f"{self.count} as in line {self.first_line}"
+            if "\t" in row and not self.has_tabs_alone:
+                expected += ", where spaces separate columns, too, as not all lines have tabs alone"
+        if expected:
+            found = counted(len(fields), "column")
+            raise UsageError(
+                f"{self.path}: line {line}: found {found}, expected {expected}; correct it"
+            )
+        return fields
 
 
 def is_separated_by_tabs(lines):

@@ -116,15 +116,28 @@ def training_lines(info, data):
     """Lines about data, options and validation, as far as checkpoint and data folder know them."""
     if info.imported_from is not None:
         return [f"No further training: imported from `{info.imported_from}`, unchanged"]
+    lines = [*data_lines(info, data), *stage_lines(info), *option_lines(info), *score_lines(info)]
+    if info.labels:
+        lines.append(f"Labels: {', '.join(info.labels)}")
+    return lines
+
+
+def data_lines(info, data):
+    """A line about the text of pretraining, in the folder `data`, if it is known."""
     record = read_split_summary(data, "train")
+    if not record.tokens or not info.is_pretrained:
+        return []
+    counts = (
+        f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
+    )
+    if record.shards > 1:
+        counts += f" in {record.shards} shards"
+    return [f"{'Pretraining data' if info.is_fine_tuned else 'Data'}: {counts}"]
+
+
+def stage_lines(info):
+    """A line for each stage of training: how long it was, and where it started."""
     lines = []
-    if record.tokens and info.is_pretrained:
-        counts = (
-            f"{record.documents:,} documents, {record.text_lines:,} lines, {record.tokens:,} tokens"
-        )
-        if record.shards > 1:
-            counts += f" in {record.shards} shards"
-        lines.append(f"{'Pretraining data' if info.is_fine_tuned else 'Data'}: {counts}")
     pretraining = info.pretraining
     if info.is_fine_tuned and pretraining.pretraining_updates:
         start = pretraining.pretraining_start
@@ -136,17 +149,32 @@ def training_lines(info, data):
         if start and len(info.train_files_sha256) > 1:
             line += ", which had been fine-tuned on another training file"
         lines.append(line)
-    if info.is_fine_tuned:
-        names_of_stages = {"Options of fine-tuning": OPTIONS_OF_ANY_TRAINING}
-        if info.is_pretrained:
-            names_of_stages = {"Options of pretraining": PRETRAINING_OPTIONS, **names_of_stages}
-    else:
+    return lines
+
+
+def option_lines(info):
+    """A line of options for each stage of training."""
+    if not info.is_fine_tuned:
         names_of_stages = {"Options": [*PRETRAINING_OPTIONS, *OPTIONS_OF_ANY_TRAINING]}
+    elif info.is_pretrained:
+        names_of_stages = {
+            "Options of pretraining": PRETRAINING_OPTIONS,
+            "Options of fine-tuning": OPTIONS_OF_ANY_TRAINING,
+        }
+    else:
+        names_of_stages = {"Options of fine-tuning": OPTIONS_OF_ANY_TRAINING}
     options = {**info.saved_options, **vars(info.pretraining)}
+    lines = []
     for stage, names in names_of_stages.items():
         shown = shown_options(options, names)
         if shown:
             lines.append(f"{stage}: {', '.join(shown)}")
+    return lines
+
+
+def score_lines(info):
+    """Lines about the last validation, and the scores on the dev file."""
+    lines = []
     if info.valid_metric is not None:
         metric = info.options.best_checkpoint_metric
         of_stage = " of fine-tuning" if info.is_fine_tuned else ""
@@ -156,8 +184,6 @@ def training_lines(info, data):
     if info.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]
         lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")
-    if info.labels:
-        lines.append(f"Labels: {', '.join(info.labels)}")
     return lines
 
 
