@@ -204,6 +204,7 @@ def make_tagger(args):
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
     model = hub.from_pretrained(args.checkpoint, data=args.data) if args.checkpoint else None
     tagged = TaggedSentences(args.labelled, args.conllu_column)
+    print(*tagged.summary, sep="\n")
     if model is not None:
         check_tagger_matches(model, tagged, args.checkpoint)
     return WordTagger(tagged, model)
@@ -214,6 +215,7 @@ def make_sentence_labeller(args):
     if args.conllu_column != CONLLU_COLUMNS[0]:
         raise UsageError(f"--conllu-column: --labelled {args.labelled} has no tags; leave it out")
     labelled = LabelledExamples(args.labelled, args.regression)
+    print(*labelled.summary, sep="\n")
     model = None
     if args.checkpoint:
         model = hub.from_pretrained(args.checkpoint, data=args.data)

@@ -58,19 +58,21 @@ class LabelledExamples:
         train_indices: indices of the training examples
         files: {name of a scored file: indices of its examples}
         metrics: their names
+        summary: what was read, lines for the user
     """
 
     def __init__(self, folder, regression=False):
         tables = read_labelled_folder(folder, regression)
         train = tables["train"]
         self.classes = None
+        self.summary = []
         if not train.schema.is_regression:
             labels = [example.label for example in train.examples]
-            print(f"{train.path}: {describe_label_counts(labels)}")
+            self.summary.append(f"{train.path}: {describe_label_counts(labels)}")
             self.classes = classes_of_training(train.path, labels)
             warning = numeric_labels_warning(train.path, self.classes)
             if warning:
-                print(warning)
+                self.summary.append(warning)
         self.metrics = train.schema.metrics_of(self.classes or [])
         self.texts = []
         self.files = {}
@@ -79,7 +81,7 @@ class LabelledExamples:
             start = len(targets)
             examples = [example for example in table.examples if example.label is not None]
             labels = [example.label for example in examples]
-            print(f"{table}{describe_labels(labels, self.classes, split)}")
+            self.summary.append(f"{table}{describe_labels(labels, self.classes, split)}")
             for example in examples:
                 self.texts.append(example.texts)
                 targets.append(label_to_target(example, self.classes, table.path, split))
@@ -149,6 +151,7 @@ def main():
     if args.dest:
         check_new_file(args.dest)
     labelled = LabelledExamples(args.labelled, args.regression)
+    print(*labelled.summary, sep="\n")
     predictions = baseline_predictions(labelled)
     scores = score_files(labelled, predictions)
     show_scores(scores)

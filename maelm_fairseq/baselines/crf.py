@@ -167,14 +167,15 @@ class TaggedSentences:
         files: {name of a scored file: list of Sentences}
         labels: in order
         metrics: their names
+        summary: what was read, lines for the user
     """
 
     def __init__(self, folder, column=CONLLU_COLUMNS[0]):
-        self.labels, files = read_tagged_folder(folder, column)
+        self.labels, files, self.summary = read_tagged_folder(folder, column)
         self.metrics = metrics_of_tags(self.labels)
         self.files = {}
         for path, sentences in files.items():
-            print(f"{path}: {describe_sentences(sentences)}")
+            self.summary.append(f"{path}: {describe_sentences(sentences)}")
             self.files[os.path.basename(path)] = sentences
         self.train = self.files.pop(next(iter(self.files)))
 
@@ -253,6 +254,7 @@ def main():
     if args.dest:
         check_new_file(args.dest)
     tagged = TaggedSentences(args.labelled, args.conllu_column)
+    print(*tagged.summary, sep="\n")
     crf = ConditionalRandomField(tagged.train)
     predictions = baseline_tags(tagged, crf)
     scores = score_tagged_files(tagged, predictions)

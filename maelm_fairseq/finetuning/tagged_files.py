@@ -95,7 +95,8 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     Args:
         folder: with a file for training, one for development, and perhaps one for testing
         column: of CoNLL-U; see `read_tagged`
-    Returns: the labels, in order; {path: list of `Sentence`}, the training file first
+    Returns: the labels, in order; {path: list of `Sentence`}, the training file first; and a list
+        of lines that say why a test file is not among them
     Raises UsageError: `read_tagged` refuses a file, or the training file does not have a tag of the
         development file
     """
@@ -107,6 +108,7 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
     for sentence in files[dev_path]:
         for tag, line in zip(sentence.tags, sentence.lines):
             index_of_label(tag, labels, dev_path, line)
+    left_out = []
     test_path = find_file(folder, "test", TAGGED_FILES, required=False)
     if test_path:
         sentences = read_tagged(test_path, is_test=True, column=column)
@@ -114,8 +116,8 @@ def read_tagged_folder(folder, column=CONLLU_COLUMNS[0]):
         if reason is None:
             files[test_path] = sentences
         else:
-            print(f"{test_path}: not scored, as {reason}")
-    return labels, files
+            left_out.append(f"{test_path}: not scored, as {reason}")
+    return labels, files, left_out
 
 
 def sentences_of_columns(path, lines, is_test):
