@@ -31,6 +31,7 @@ from maelm_fairseq.baselines.crf import (
 from maelm_fairseq.baselines.ensemble import average_predictions
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES
+from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
 from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
@@ -173,7 +174,7 @@ class WordTagger:
             return self.crf.tag(words)
         encoder = self.model.word_probabilities(words).numpy()
         both = (encoder + self.crf.probabilities(words, self.labels)) / 2
-        return [self.labels[index] for index in both.argmax(-1)]
+        return most_probable_tags(both, self.labels, self.model.info.tags_are_legal)
 
     def format_header(self):
         return ""

@@ -40,6 +40,7 @@ from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
+from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
@@ -526,7 +527,7 @@ def check_votes_on_words(folder, model, run, save, data):
     for sentence in sentences:
         probabilities = model.word_probabilities(sentence.words).numpy()
         probabilities = probabilities + field.probabilities(sentence.words, tagged.labels)
-        predicted.append([tagged.labels[index] for index in probabilities.argmax(1)])
+        predicted.append(most_probable_tags(probabilities / 2, tagged.labels, only_legal=True))
     targets = [sentence.tags for sentence in sentences]
     expected = compute_tag_scores(tagged.metrics, targets, predicted)
     recorded = {}

@@ -52,6 +52,7 @@ class CheckpointInfo:
     labels: Optional[List[str]] = None  # the names of the classes, in order
     texts_per_example: int = 1  # of fine-tuning; 2 for pairs
     is_of_sentences: bool = False  # whether it was fine-tuned on sentences or pairs
+    tags_are_legal: bool = False  # of training; see `tag_sequences`
     label_scale: Tuple[float, float] = UNSCALED  # mean and std; see the module of this name
     may_be_empty: bool = False  # whether a question may have no answer
     pretraining: PretrainingOptions = PretrainingOptions()
@@ -124,6 +125,7 @@ def info_of_checkpoint(checkpoint, path):
         labels=task.labels,
         texts_per_example=count_texts_per_example(task),
         is_of_sentences=task.form is not None,
+        tags_are_legal=bool(task.tags_are_legal),
         label_scale=task.standardised or UNSCALED,
         may_be_empty=bool(task.may_be_empty),
         pretraining=as_type(PretrainingOptions, pretraining, f"{location}: cfg"),

@@ -99,6 +99,7 @@ class TaskState:
     pretraining_updates: Optional[Count] = None
     pretraining_start: Optional[str] = None
     labels: Optional[List[str]] = None
+    tags_are_legal: Optional[bool] = None
     standardised: Optional[Tuple[Finite, Positive]] = None
     form: Optional[Tuple[str, List[str], str, List[MetricName]]] = None
     may_be_empty: Optional[bool] = None

@@ -16,6 +16,7 @@ from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
+from .tag_sequences import are_legal, most_probable_tags
 from .tagged_files import (
     COLUMN_HELP,
     CONLLU_COLUMNS,
@@ -61,7 +62,7 @@ class TaggingTask(FineTuningTask):
     """Reads train.txt, dev.txt and perhaps test.txt of `tagged_files.read_tagged`.
 
     The first token of a word has its label. Sentences that are longer than the model has positions
-    are cut between words. Its state: `labels`, in order.
+    are cut between words. Its state: `labels`, in order, and `tags_are_legal`; see `tag_sequences`.
     """
 
     recipe_help = "--conllu-column xpos for another column of CoNLL-U than upos"
@@ -81,8 +82,9 @@ class TaggingTask(FineTuningTask):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
     def record_labels(self, path, sentences):
-        tags = flatten(sentence.tags for sentence in sentences)
-        self.record_state(labels=classes_of_training(path, tags))
+        tags = [sentence.tags for sentence in sentences]
+        labels = classes_of_training(path, flatten(tags))
+        self.record_state(labels=labels, tags_are_legal=are_legal(tags, labels))
 
     def add_head(self, model):
         cfg = model.cfg
@@ -169,14 +171,13 @@ class TaggingTask(FineTuningTask):
         return [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
 
     def tagged(self, dataset, predictions):
-        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags.
-
-        A word's tag is its most probable one.
-        """
+        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""
         for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
-            indices = flatten(predictions[part].argmax(-1) for part in parts)
-            if len(indices) == len(dataset.sentences[i].words):
-                yield dataset.sentences[i], [self.state.labels[index] for index in indices]
+            probabilities = np.concatenate([predictions[part] for part in parts])
+            if len(probabilities) == len(dataset.sentences[i].words):
+                only_legal = bool(self.state.tags_are_legal)
+                tags = most_probable_tags(probabilities, self.state.labels, only_legal)
+                yield dataset.sentences[i], tags
 
     def prediction_file(self, dataset, predictions, name):
         """A word and its tag per line, and an empty line after each sentence."""

@@ -96,7 +96,9 @@ TOKEN_CLASSIFICATION = ExportKind(
     'tag = pipeline("token-classification", $path, aggregation_strategy="first"$trust)\n'
     'tag("some words")  # other strategies label pieces of words',
     extra_imports=", pipeline",
-    limits=FINE_TUNED_LIMITS,
+    limits=FINE_TUNED_LIMITS + " Each word gets its most probable label here; where labels mark "
+    "entities, `maelm_fairseq` predicts the most probable sequence in which every entity begins "
+    "before it goes on, which finds somewhat more of them.",
     head_classes=(TokenClassificationHead,),
     head_modules={"classification_heads.{}.out_proj": "classifier"},
     has_labels=True,

@@ -9,6 +9,8 @@ from typing import List
 
 from ..base.text_input import tokens_of
 from ..finetuning.windows import MAX_ANSWER_TOKENS, WindowSizes
+from ..inference.classification import labels_of
+from ..inference.fine_tuned import head_of
 
 QUESTION_WORDS = 4  # a question and its context fit into a window
 MASK_CANDIDATES = 3  # tokens to compare at a mask
@@ -83,11 +85,16 @@ def fits_window(model, question, context):
 
 
 def labelled_words(model, texts):
-    """Texts as lists of (word, label), without words that have no token."""
-    texts_of_tokens = []
+    """Texts as lists of words that have tokens, with the most probable label of each.
+
+    transformers looks at each word by itself, too.
+    """
+    labels = labels_of(model, head_of(model))
+    labelled = []
     for text in texts:
         words = text.split()
         tokens = model.tokenizer.encode_words(words)
         kept = [word for word, word_tokens in zip(words, tokens) if word_tokens]
-        texts_of_tokens.append(" ".join(kept))
-    return [[tuple(pair) for pair in row] for row in model.predict(texts_of_tokens)]
+        best = model.word_probabilities(kept).argmax(-1).tolist()
+        labelled.append([(word, labels[index]) for word, index in zip(kept, best)])
+    return labelled

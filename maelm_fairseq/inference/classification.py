@@ -7,6 +7,7 @@ import torch
 
 from ..base.errors import UsageError
 from ..base.tokenizer import word_sequences
+from ..finetuning.tag_sequences import most_probable_tags
 from ..heads import SpanHead, TokenClassificationHead
 from .fine_tuned import head_of, logits_of_texts
 
@@ -57,10 +58,10 @@ def is_tagger(mae_lm):
 
 
 def tag(mae_lm, words):
-    """The most probable label of each word: list of (word, label)."""
+    """The labels of words, by `tag_sequences.most_probable_tags`: list of (word, label)."""
     labels = labels_of(mae_lm, head_of(mae_lm))
-    best = word_probabilities(mae_lm, words).argmax(-1).tolist()
-    return [(word, labels[index]) for word, index in zip(words, best)]
+    probabilities = word_probabilities(mae_lm, words).numpy()
+    return list(zip(words, most_probable_tags(probabilities, labels, mae_lm.info.tags_are_legal)))
 
 
 def word_probabilities(mae_lm, words):
