@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Scores a bag of words on labelled files, the baseline of fine-tuning; `--help` describes it."""
 
+import find_environment  # noqa: F401  comes first
 from maelm_fairseq.base.running import run_main
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Scores a conditional random field on tagged files, the baseline of fine-tuning; see `--help`."""
 
+import find_environment  # noqa: F401  comes first
 from maelm_fairseq.base.running import run_main
 
 

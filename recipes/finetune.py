@@ -11,6 +11,7 @@ SQuAD in the form that their servers take) and a report with precision, recall a
 """
 
 import logging
+import math
 import os
 import shlex
 import sys
@@ -46,6 +47,7 @@ from maelm_fairseq.runs.jobs import Jobs
 from maelm_fairseq.runs.learning_curve import MIN_VALIDATIONS, LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
 
+FEW_UPDATES = 200  # with fewer, more epochs may score higher
 MIN_BASELINE_SECONDS = 60  # that the baseline may always take
 # The baseline to compare with, by fairseq's name of the task.
 BASELINE_RUNS = {"mae_lm_sentences": BagOfWordsRun, "mae_lm_tokens": CrfRun}
@@ -101,6 +103,10 @@ def finetune(runs, candidates):
         report_verdict(runs, results, model, baseline_run.options())
     default_epochs = runs.command.defaults.hyperparameters.epochs
     report_curves([record.curve for record in records], results[0], chosen.epochs, default_epochs)
+    updates = runs.num_updates(chosen)
+    if updates < FEW_UPDATES:
+        epochs = math.ceil(chosen.epochs * FEW_UPDATES / updates)
+        print(f"only {updates} updates, as there are few examples: try --epochs {epochs}, too")
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 

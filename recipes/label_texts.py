@@ -14,6 +14,7 @@ python -m maelm_fairseq.predict.
 
 import os
 
+import find_environment  # noqa: F401 isort: skip  comes first
 import numpy as np
 
 from maelm_fairseq import hub

@@ -325,7 +325,8 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(
 def test_the_highest_score_is_named(encoder, bag, both, expected):
     leads = [{"lead": np.median(encoder) - bag}, {"lead": both - bag}]
     for lead in leads:
-        lead["lead_standard_error"] = 1.0
+        lead["baseline"] = "bag of words"
+        lead["difference_errors"] = {"bag of words": 1.0}
     results = [
         finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, **leads[0]),
         finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0),
@@ -347,11 +348,32 @@ def test_the_highest_score_is_named(encoder, bag, both, expected):
 def test_the_cheaper_predictors_that_are_as_good_can_label_texts(encoder, bag, both, expected):
     results = []
     for name, value in {"encoder": encoder, "bag of words": bag, TOGETHER: both}.items():
-        lead = dict(lead=value - bag, lead_standard_error=1.0) if name != "bag of words" else {}
+        lead = {}
+        if name != "bag of words":
+            lead = dict(lead=value - bag, difference_errors={"bag of words": 1.0})
         results.append(
             finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
         )
     assert finetune_results.compare_predictors(results).worth_using == expected
+
+
+def test_what_both_share_with_the_encoder_is_paired():
+    results = [
+        finetune_results.Result("a", "dev.tsv", "accuracy", [79.0], 1.0),
+        finetune_results.Result(
+            "a",
+            "dev.tsv",
+            "accuracy",
+            [81.6],
+            1.0,
+            TOGETHER,
+            difference_errors={"encoder": 0.9, "bag of words": 0.9},
+        ),
+        finetune_results.Result("a", "dev.tsv", "accuracy", [78.9], 1.0, "bag of words"),
+    ]
+    verdict = finetune_results.compare_predictors(results)
+    assert verdict.line == f"highest accuracy on dev.tsv: the {TOGETHER}"
+    assert verdict.worth_using == [TOGETHER]
 
 
 def test_new_texts_are_labelled_although_the_most_frequent_class_is_highest():
@@ -383,7 +405,7 @@ def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
     results = []
     for name, value in {**scores, TOGETHER: both}.items():
         lead = (
-            dict(lead=value - bag, lead_standard_error=0.5)
+            dict(lead=value - bag, difference_errors={"bag of words": 0.5})
             if name in (finetune_results.ENCODER, TOGETHER)
             else {}
         )

@@ -6,6 +6,7 @@ import re
 from .errors import UsageError
 
 LAST_CHECKPOINT = "checkpoint_last.pt"  # also the default of --restore-file
+RUN_RECORD = "scores.json"  # beside the checkpoints of a run of the fine-tuning recipes
 
 
 def last_checkpoint_path(save_dir, suffix=""):

@@ -5,8 +5,14 @@ from typing import Dict, List, Optional
 
 import torch
 
-from ..base.checkpoint_names import best_checkpoint_path, last_checkpoint_path
+from ..base.checkpoint_names import (
+    LAST_CHECKPOINT,
+    RUN_RECORD,
+    best_checkpoint_path,
+    last_checkpoint_path,
+)
 from ..base.errors import MissingFileError, UsageError
+from ..base.json_files import read_json
 from ..base.typed_values import as_type
 from ..config import MaeLmConfig, check_model_options
 from ..heads import build_heads
@@ -38,11 +44,16 @@ def load_model(checkpoint_file, dictionary):
 def find_checkpoint_file(path):
     """The checkpoint file for a path: a folder's best checkpoint, or else its last.
 
-    The path of a file is returned as it is.
+    Of a run of the fine-tuning recipes, it is the one whose scores are reported. The path of a file
+    is returned as it is.
     """
     if not os.path.isdir(path):
         return path
     paths = [best_checkpoint_path(path), last_checkpoint_path(path)]
+    record = os.path.join(path, RUN_RECORD)
+    if os.path.isfile(record):
+        reported = read_json(record, dict, "the scores of a run").get("checkpoint")
+        paths = [os.path.join(path, str(reported or LAST_CHECKPOINT))]
     for checkpoint_file in paths:
         if os.path.isfile(checkpoint_file):
             return checkpoint_file

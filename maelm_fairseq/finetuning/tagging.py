@@ -9,7 +9,13 @@ from ..base.option_fields import setting
 from ..base.tokenizer import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
-from ..metrics import compute_tag_scores, flatten, metrics_of_tags, report_of_tags
+from ..metrics import (
+    compute_tag_scores,
+    flatten,
+    has_entities,
+    metrics_of_tags,
+    report_of_tags,
+)
 from .finetuning_criterion import FineTuningCriterion
 from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset, group_by_owner
 from .finetuning_task import FineTuningConfig, FineTuningTask
@@ -115,6 +121,9 @@ class TaggingTask(FineTuningTask):
                 sentence_of.append(i)
         metrics = self.metrics_of(sentences, split)
         summary = f"{path}: {self.summary_of(sentences, len(sequences))}{outcome}"
+        if split == "train" and has_entities(self.state.labels) and self.ignores_capitals():
+            summary += "; the vocabulary has no capitals, which names have: prepare the encoder's "
+            summary += "text without --lowercase"
         return TaggedDataset(
             sentences,
             sentence_of,
@@ -125,6 +134,10 @@ class TaggingTask(FineTuningTask):
             summary=summary,
             metrics=metrics,
         )
+
+    def ignores_capitals(self):
+        """Whether the vocabulary makes small letters of capitals."""
+        return self.tokenizer.encode("Anna Smith") == self.tokenizer.encode("anna smith")
 
     def summary_of(self, sentences, parts):
         """What the log says about sentences and the number of sequences that they became."""

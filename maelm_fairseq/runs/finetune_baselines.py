@@ -23,6 +23,7 @@ from ..baselines.baseline_scores import (
     split_word_outputs,
 )
 from ..baselines.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
+from ..finetuning.tagged_files import CONLLU_COLUMNS
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
 
@@ -210,15 +211,13 @@ class BaselineRun(ABC):
             result: `Result`
             scores: {predictor: `SplitScores`} of its split
         """
-        baseline = scores[self.predictor]
-        lead = float(np.median(result.values_or_worst)) - baseline.values[result.metric]
-        lead_standard_errors = scores[result.predictor].lead_standard_errors(baseline)
-        return replace(
-            result,
-            baseline=self.predictor,
-            lead=lead,
-            lead_standard_error=lead_standard_errors[result.metric],
-        )
+        own = scores[result.predictor]
+        errors = {}
+        for other in scores.keys() - {result.predictor}:
+            errors[other] = own.lead_standard_errors(scores[other])[result.metric]
+        baseline_value = scores[self.predictor].values[result.metric]
+        lead = float(np.median(result.values_or_worst)) - baseline_value
+        return replace(result, baseline=self.predictor, lead=lead, difference_errors=errors)
 
     def result(self, score, settings):
         """The Result of a `baseline_scores.Score`."""
@@ -282,7 +281,8 @@ class CrfRun(BaselineRun):
         self.probabilities = {}  # {split: {index of a sequence: (words, labels)}}
 
     def options(self):
-        return ["--conllu-column", str(self.task.cfg.conllu_column)]
+        column = str(self.task.cfg.conllu_column)
+        return [] if column == CONLLU_COLUMNS[0] else ["--conllu-column", column]
 
     def predictions_of_split(self, split, outputs):
         """1 for the tag of each word, and 0 for the others: (words, labels) of each sequence.

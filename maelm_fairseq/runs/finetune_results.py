@@ -2,7 +2,7 @@
 
 import datetime
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
@@ -35,8 +35,7 @@ TABLE_COLUMNS = [
     "start",
     "settings",
 ]
-PAIRED_BASELINES = [BAG_OF_WORDS, CRF]  # of which differences are paired by examples
-LABELLING_PREDICTORS = [ENCODER, *ENSEMBLES, *PAIRED_BASELINES]  # with a command for new texts
+LABELLING_PREDICTORS = [ENCODER, *ENSEMBLES, BAG_OF_WORDS, CRF]  # with a command for new texts
 WHY_UNDEFINED = "all predictions or all labels are equal, or there is one example"
 
 
@@ -54,11 +53,15 @@ class Result:
     settings: str = ""
     file_sha256: str = ""  # the first digits, which tell files of one name apart
     note: str = ""  # for the reader
-    # How many points it is ahead of one of PAIRED_BASELINES, and their standard error; both are
-    # paired by examples.
-    baseline: str = ""
-    lead: float = math.nan
-    lead_standard_error: float = math.nan
+    baseline: str = ""  # that it is compared with
+    lead: float = math.nan  # over the baseline, in points
+    # The standard errors of differences from other predictors, paired by examples.
+    difference_errors: Dict[str, float] = field(default_factory=dict)
+
+    @property
+    def lead_standard_error(self):
+        """The standard error of the lead; nan without one."""
+        return self.difference_errors.get(self.baseline, math.nan)
 
     @property
     def values_or_worst(self):
@@ -196,16 +199,13 @@ def cost(predictor):
 def is_clearly_ahead(result, other):
     """Whether a predictor scores higher than another by two standard errors or more.
 
-    Differences from PAIRED_BASELINES are paired by examples; of others, only the errors of both
-    scores are known, which make the error of their difference too large.
+    The error is paired by examples where both predict them in one run; of others, only the errors
+    of both scores are known, which make that of their difference too large.
     """
     difference = result.score - other.score
-    if other.predictor in PAIRED_BASELINES and not math.isnan(result.lead_standard_error):
-        standard_error = result.lead_standard_error
-    elif result.predictor in PAIRED_BASELINES and not math.isnan(other.lead_standard_error):
-        standard_error = other.lead_standard_error
-    else:
-        standard_error = math.hypot(result.standard_error, other.standard_error)
+    unpaired = math.hypot(result.standard_error, other.standard_error)
+    error_from_other = other.difference_errors.get(result.predictor, unpaired)
+    standard_error = result.difference_errors.get(other.predictor, error_from_other)
     return difference > 0 and difference >= 2 * standard_error
 
 

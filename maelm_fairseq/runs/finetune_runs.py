@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from ..base import provenance
+from ..base.checkpoint_names import LAST_CHECKPOINT, RUN_RECORD
 from ..base.errors import UsageError
 from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
@@ -36,6 +37,7 @@ class RunRecord:
     scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
     curve: List[float]  # the first metric on the dev file, after each validation
     seconds: float  # of training
+    checkpoint: str = LAST_CHECKPOINT  # whose scores these are
 
 
 class FineTuningRuns:
@@ -107,7 +109,7 @@ class FineTuningRuns:
 
     def record_path(self, run):
         """The file with the scores of a run; it exists once fairseq-train has completed the run."""
-        return Path(self.folder(run), "scores.json")
+        return Path(self.folder(run), RUN_RECORD)
 
     def is_done(self, run):
         """Whether a run is complete; of a search, the scores are enough."""
@@ -226,7 +228,8 @@ class FineTuningRuns:
         first = f"valid_{metrics[0]}"
         seconds = checkpoint["extra_state"]["previous_training_time"]  # also before a resumption
         curve = [float(stats[first]) for stats in read_validations(log).values() if first in stats]
-        save_json(asdict(RunRecord(scores, curve, seconds)), record_path)
+        name = os.path.basename(self.checkpoint_path(run))
+        save_json(asdict(RunRecord(scores, curve, seconds, name)), record_path)
 
 
 def build_task_with_datasets(command, cfg):

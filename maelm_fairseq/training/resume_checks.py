@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 def drop_unusable_parts(checkpoint, trainer):
     """Removes what a run that starts anew from a checkpoint cannot use.
 
-    These are heads for other labels, the state of another task, and parts that the model lacks.
+    These are heads for other labels, the state of another task, parts that the model lacks, and how
+    long the other run took.
 
     Args:
         checkpoint: from `sections.read_for_fairseq`, after `check_origin`; changed in place
@@ -41,6 +42,8 @@ def drop_unusable_parts(checkpoint, trainer):
     current_task_state = trainer.task.state.state_dict
     remove_other_heads(checkpoint, checkpoint["cfg"]["model"], model.cfg, current_task_state)
     checkpoint["task_state"] = {FINGERPRINT: checkpoint["task_state"][FINGERPRINT]}
+    if isinstance(checkpoint.get("extra_state"), dict):
+        checkpoint["extra_state"].pop("previous_training_time", None)
     reset_mismatched_parts(checkpoint["model"], model.state_dict())
 
 
