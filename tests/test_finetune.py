@@ -376,6 +376,20 @@ def test_what_both_share_with_the_encoder_is_paired():
     assert verdict.worth_using == [TOGETHER]
 
 
+def test_no_predictor_is_offered_beside_a_cheaper_one_that_scores_more():
+    results = [
+        finetune_results.Result("a", "dev.txt", "f1", [61.5], 2.5),
+        finetune_results.Result("a", "dev.txt", "f1", [63.6], 2.5, "CRF"),
+        finetune_results.Result(
+            "a", "dev.txt", "f1", [66.5], 2.4, "encoder and CRF together",
+            difference_errors={"encoder": 3.0, "CRF": 1.3},
+        ),
+    ]  # fmt: skip
+    verdict = finetune_results.compare_predictors(results)
+    assert verdict.line.endswith("the encoder and CRF together, not clearly ahead of the encoder")
+    assert verdict.worth_using == ["encoder and CRF together"]
+
+
 def test_new_texts_are_labelled_although_the_most_frequent_class_is_highest():
     results = [
         finetune_results.Result("a", "dev.tsv", "accuracy", [80.0], 1.0),

@@ -180,13 +180,15 @@ def compare_predictors(results):
     if close:
         names = [f"the {result.predictor}" for result in close]
         line += f", not clearly ahead of {' or '.join(names)}"
-    worth_using: List[Result] = []
-    for result in sorted([best, *level, *close], key=lambda result: cost(result.predictor)):
-        if result.predictor in LABELLING_PREDICTORS:
-            # What costs more must score more.
-            if not worth_using or result.score > worth_using[-1].score:
-                worth_using.append(result)
-    return Verdict(line, [result.predictor for result in worth_using])
+    worth_using = []
+    highest_of_cheaper = -math.inf
+    for result in sorted(comparable, key=lambda result: cost(result.predictor)):
+        # What costs more must score more.
+        if result.predictor in LABELLING_PREDICTORS and result.score > highest_of_cheaper:
+            highest_of_cheaper = result.score
+            if any(result is candidate for candidate in [best, *level, *close]):
+                worth_using.append(result.predictor)
+    return Verdict(line, worth_using)
 
 
 def cost(predictor):
