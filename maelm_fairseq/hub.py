@@ -18,7 +18,8 @@ def from_pretrained(checkpoint, data=None):
     """Loads a pretrained or fine-tuned model with its vocabulary.
 
     Args:
-        checkpoint: a `.pt` file, or a folder with `checkpoint_best.pt` or else `checkpoint_last.pt`
+        checkpoint: a `.pt` file, or a folder: its `checkpoint_best.pt`, or else its
+            `checkpoint_last.pt`; of a fine-tuning recipe's run, the model that it reports
         data: folder of its `dict.txt` and `sentencepiece.model` or `tokenizer.json`;
             None: the folder of the checkpoint
     Returns: `MaeLm`, in evaluation mode on the CPU

@@ -140,3 +140,8 @@ def test_a_folder_means_its_best_checkpoint_or_else_its_last(tmp_path):
         if name != "other.pt":
             assert find_checkpoint_file(tmp_path) == os.path.join(tmp_path, name)
         assert find_checkpoint_file(tmp_path / name) == tmp_path / name
+    # Of a fine-tuning recipe's run, it is the one whose scores are reported.
+    for record, name in [("{}", "last"), ('{"checkpoint": "checkpoint_best.pt"}', "best")]:
+        (tmp_path / "scores.json").write_text(record)
+        expected = os.path.join(tmp_path, f"checkpoint_{name}.pt")
+        assert find_checkpoint_file(tmp_path) == expected

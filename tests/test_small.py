@@ -49,14 +49,19 @@ def test_variants_are_options_of_the_recipe(dry_run, variant):
     assert ("--cooccurrence-embeddings" in printed) == (not variant.endswith("_random"))
 
 
-@pytest.mark.parametrize("variant", ["short", "half_batch", "double_batch"])
-def test_other_batches_have_as_many_sequences_in_all(dry_run, variant):
+@pytest.mark.parametrize("variant, updates", [
+    ("short", 3000),
+    ("half_batch", 3000),
+    ("double_batch", 3000),
+    ("small_batch", 9000),
+])  # fmt: skip
+def test_other_batches_have_as_many_sequences_in_all(dry_run, variant, updates):
     """--batch-size alone keeps the effective batch."""
     printed = dry_run(f"{variant}-1")
     sequences = 1
     for option in ["batch-size", "update-freq", "max-update"]:
         sequences *= int(re.findall(rf"--{option} (\d+)", printed)[-1])
-    assert sequences == 64 * 3000
+    assert sequences == 64 * updates
 
 
 def test_names_are_of_variants():
