@@ -52,6 +52,7 @@ from maelm_fairseq.runs.learning_curve import LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
+from vocabularies import vocabulary
 
 SETTINGS = ["--batch-size", 16, "--lr", 3e-3, "--warmup-ratio", 0.1, "--epochs", 2]
 SENTENCES = "recipes/finetune_sentences.sh"
@@ -799,6 +800,15 @@ def test_the_table_of_results(tmp_path, capsys):
     assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]
     scores = [dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)]
     assert finetune_results.rank_runs(scores, "f1") == [1, 0]
+
+
+def test_another_vocabulary_is_refused_before_any_training(files, arguments, tmp_path):
+    other = vocabulary(tmp_path / "other")
+    options = ["--labelled", files / "own", *arguments, "--data", other]
+    fault = error_of(begun, *options)
+    assert "trained with another dict.txt, of 102 symbols" in fault
+    run_main(begun, *options, "--from-scratch")  # only the sizes are the checkpoint's
+    assert not (tmp_path / "save").exists()
 
 
 @pytest.mark.parametrize("options, message", [
