@@ -21,6 +21,7 @@ import maelm_fairseq.plugin  # noqa: F401  registers the tasks, also their model
 from maelm_fairseq.base.command_line import script_and_options
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS, CRF
 from maelm_fairseq.baselines.ensemble import ENSEMBLES
 from maelm_fairseq.finetuning.labelled_files import is_test_split
 from maelm_fairseq.finetuning.prediction import predict_split
@@ -91,12 +92,18 @@ def finetune(runs, candidates):
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.rank_by_dev_score(records)[0]]
     results, scores = report_best(runs, chosen, best, records)
+    scores_of_splits = {split: {ENCODER: of_split} for split, of_split in scores.items()}
     baseline_run = None
     if runs.command.task_name in BASELINE_RUNS:
         baseline_run = make_baseline_run(runs)
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         seed_runs = [Run(chosen, seed) for seed in seeds]
-        results = with_baselines(runs, baseline_run, results, scores, limit, seed_runs, best)
+        outcome = baseline_run.run(runs.jobs, limit)
+        if outcome is not None:
+            results, scores_of_splits = with_baselines(
+                runs, baseline_run, outcome, results, scores, seed_runs, best
+            )
+    write_reports(runs, chosen, best, scores_of_splits)
     print_results(results)
     model = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
@@ -187,7 +194,7 @@ def report_curves(curves, result, epochs, default_epochs):
 
 
 def report_best(runs, hyperparameters, best, records):
-    """Predicts every split with the model of the best seed; writes its predictions and its report.
+    """Predicts every split with the model of the best seed, and writes its predictions.
 
     Args:
         best: the seed
@@ -200,7 +207,6 @@ def report_best(runs, hyperparameters, best, records):
     folder = runs.seeds_folder(hyperparameters)
     task, model = load_model(runs, Run(hyperparameters, best))
     results = []
-    reports = []
     scores = {}
     for split in runs.splits:
         if split == "train":
@@ -213,15 +219,29 @@ def report_best(runs, hyperparameters, best, records):
             write_file(os.path.join(folder, file_name), text, f"predictions for {name}")
         if not dataset.metrics:
             continue
-        report = task.report(dataset, predictions)
-        if report:
-            reports.append(f"{name}, seed {best}\n{report}")
         scores[split] = SplitScores(task, split, predictions)
         results += results_of_split(runs, hyperparameters, split, best, records, scores[split])
-    if reports:
-        path = os.path.join(folder, f"{command.name}.report.txt")
-        write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
     return results, scores
+
+
+def write_reports(runs, hyperparameters, best, scores_of_splits):
+    """Writes precision, recall and F1 of each class, of each predictor on each split.
+
+    Args:
+        best: the reported seed of the encoder
+        scores_of_splits: {split: {predictor: `SplitScores`}}
+    """
+    reports = []
+    for split, scores_of_predictors in scores_of_splits.items():
+        for predictor, scores in scores_of_predictors.items():
+            report = runs.task.report(runs.task.datasets[split], scores.predictions)
+            if report:
+                seed = "" if predictor in (BAG_OF_WORDS, CRF) else f", seed {best}"
+                reports.append(f"{runs.file_name(split)}, {predictor}{seed}\n{report}")
+    if reports:
+        name = f"{runs.command.name}.report.txt"
+        path = os.path.join(runs.seeds_folder(hyperparameters), name)
+        write_file(path, "\n".join(reports), "precision, recall and F1 of each class")
 
 
 def results_of_split(runs, hyperparameters, split, best, records, best_scores):
@@ -260,20 +280,16 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     return results
 
 
-def with_baselines(runs, baseline_run, results, scores, limit, seed_runs, best):
-    """Trains the baseline on the same files, and puts its results beside the encoder's.
+def with_baselines(runs, baseline_run, outcome, results, scores, seed_runs, best):
+    """Puts the results of the baseline beside the encoder's; returns what `compare` does.
 
     Args:
         baseline_run: of `make_baseline_run`
+        outcome: of its `run`
         results, scores: of the encoder; see `BaselineRun.compare`
-        limit: seconds that the baseline may take
         seed_runs: of all seeds of the encoder
         best: the reported seed
-    Returns: list of `Result`, of the encoder alone if the baseline takes too long
     """
-    outcome = baseline_run.run(runs.jobs, limit)
-    if outcome is None:
-        return results
     dev_predictions = []
     for run in seed_runs:
         dev_predictions.append(None if run.seed == best else predict_dev(runs, run))

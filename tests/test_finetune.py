@@ -192,7 +192,9 @@ def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, 
     # A file beside the predictions has the precision, recall and F1 of each class.
     report = predictions.parent / "own.report.txt"
     assert str(report) in printed
-    for name in ["dev.tsv, seed", "test.tsv, seed", "precision", "with k", "without"]:
+    names = ["encoder, seed", "bag of words\n", f"{TOGETHER}, seed"]
+    titles = [f"{file}, {name}" for file in ["dev.tsv", "test.tsv"] for name in names]
+    for name in [*titles, "precision", "with k", "without"]:
         assert name in report.read_text()
 
 
@@ -218,8 +220,7 @@ def check_score_on_test_file(row, predictions, test_file):
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
     runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
-    run = finetune.make_baseline_run(runs)
-    assert finetune.with_baselines(runs, run, [], {}, 0.01, [Run(None, 1)], best=1) == []
+    assert finetune.make_baseline_run(runs).run(runs.jobs, limit=0.01) is None
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
@@ -257,9 +258,10 @@ def baselines_of(labelled, arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
         seed_runs = [Run(None, seed) for seed in [1, 2, 3]]
-        return runs, finetune.with_baselines(
-            runs, finetune.make_baseline_run(runs), results, scores, 60, seed_runs, best=2
-        )
+        run = finetune.make_baseline_run(runs)
+        outcome = run.run(runs.jobs, limit=60)
+        results, _ = finetune.with_baselines(runs, run, outcome, results, scores, seed_runs, best=2)
+        return runs, results
 
 
 def test_baselines_are_those_of_the_run(files, arguments, tmp_path, other_seeds):

@@ -127,8 +127,10 @@ class BaselineRun(ABC):
             encoder_scores: {split: `SplitScores` of the encoder's reported model}
             dev_predictions: of each of its seeds, {split: predictions} for the dev files; None for
                 that of the reported model
-        Returns: list of Results: those of the encoder, with their lead over the baseline, of the
-            baselines, and of what is combined from both, with each seed of the encoder
+        Returns:
+            list of Results: those of the encoder, with their lead over the baseline, of the
+                baselines, and of what is combined from both, with each seed of the encoder
+            {split: {predictor: `SplitScores`}}
         """
         baseline = self.baseline_predictions(outcome)
         scores_of_splits = self.scores_of_splits(baseline, encoder_scores)
@@ -156,7 +158,7 @@ class BaselineRun(ABC):
                 )
                 combined_results.append(self.with_lead(combined, scores))
         baseline_results = [self.result(score, self.name) for score in outcome.scores]
-        return [*compared_results, *baseline_results, *combined_results]
+        return [*compared_results, *baseline_results, *combined_results], scores_of_splits
 
     def values_of_seeds(self, scores, predictor, metric, votes_of_seeds):
         """The scores of what is combined from the baseline and each seed, in the order of seeds.
