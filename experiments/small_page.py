@@ -51,7 +51,7 @@ SHARED = "small"
 # Pairs of objectives; the first is the primary comparison.
 COMPARISONS = [(MAE_LM, ALL_MASKS), (MAE_LM, MLM), (SHARED, MLM)]
 CHOOSING_SEED = 1  # the seed of pretraining whose scores chose the number of updates
-BEFORE_LEVERS = "short"  # each of OTHER_SETTINGS changes one thing of this variant
+REFERENCE = "short"  # each of OTHER_SETTINGS changes one thing of this variant
 
 
 class Page(SmallRecords):
@@ -160,7 +160,7 @@ class Page(SmallRecords):
         """
         predictions = {}
         rows = {}
-        for variant in [BEFORE_LEVERS, *OTHER_SETTINGS]:
+        for variant in [REFERENCE, *OTHER_SETTINGS]:
             losses = self.validation_losses(variant)
             if losses.empty:
                 continue
@@ -176,8 +176,8 @@ class Page(SmallRecords):
             for task, values in predictions[variant].items():
                 scores.append(mean_score(values, self.baselines[f"{task}/{TARGETS}"]))
             row["six tasks"] = np.mean(scores)
-            if variant != BEFORE_LEVERS:
-                difference = self.difference(predictions[variant], predictions[BEFORE_LEVERS])
+            if variant != REFERENCE:
+                difference = self.difference(predictions[variant], predictions[REFERENCE])
                 row["minus the first row"] = difference["mean"]
                 row.update({name: difference[name] for name in ("from", "to")})
         return frame_to_markdown(pd.DataFrame.from_dict(rows, orient="index"))
