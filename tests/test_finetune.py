@@ -437,10 +437,13 @@ def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
 
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     """On sentences, because small encoders are fine-tuned on them for many epochs."""
-    options = argv_of(*run_main(begun, "--labelled", files / "own", *arguments))
+    runs, candidates = run_main(begun, "--labelled", files / "own", *arguments)
+    options = argv_of(runs, candidates)
     assert options[options.index("--lr-layer-decay") + 1] == "0.7"
     scratch = argv_of(*run_main(begun, "--labelled", files / "own", *arguments, "--from-scratch"))
     assert "--lr-layer-decay" not in scratch
+    runs.command.model_options = {**runs.command.model_options, "encoder_layers": 12}
+    assert "--lr-layer-decay" not in argv_of(runs, candidates)
 
 
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):

@@ -15,7 +15,7 @@ from ..base.option_fields import option_name
 from ..checkpoints.building import find_checkpoint_file, read_checkpoint
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
-from ..finetuning.hyperparameters import Hyperparameters
+from ..finetuning.hyperparameters import MAX_DECAYED_LAYERS, Hyperparameters
 from ..training.option_checks import check_run_options
 from .fairseq_args import parse_fairseq_args, refuse_recipe_options, refuse_stray_value
 
@@ -277,7 +277,8 @@ class FineTuningCommand:
 
         From scratch there are none, as these layers have nothing to keep.
         """
-        if self.defaults.layer_decay is None or self.args.from_scratch:
+        has_many_layers = self.model_options["encoder_layers"] > MAX_DECAYED_LAYERS
+        if self.defaults.layer_decay is None or self.args.from_scratch or has_many_layers:
             return []
         return ["--lr-layer-decay", self.defaults.layer_decay]
 
