@@ -36,6 +36,7 @@ RECORD = "tags.csv"
 TRIALS_RECORD = "tags_trials.csv"
 ARCHIVES = {"dutch_entities": "seqlearn-0.2.tar.gz", "us_addresses": "usaddress-0.5.16.tar.gz"}
 METRICS = {"dutch_entities": "f1", "us_addresses": "accuracy"}
+SCORED_FILES = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
 SENTENCE_END = (".", "!", "?")
 WITH_CRF = ", together with a CRF"
 TRIALS = "trials"  # the folder of their runs
@@ -184,15 +185,14 @@ def write_record(run):
 def score_table():
     """The table of SMALL.md: predictors by files; encoders have means over their runs."""
     records = pd.read_csv(RECORDS / RECORD)
-    columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
     rows = []
     records = records.sort_values("run", kind="stable", na_position="last")  # encoders come first
     for predictor, predictor_records in records.groupby("predictor", sort=False):
         scores = predictor_records.groupby(["task", "file"]).score.mean()
         runs = str(predictor_records.run.nunique() or "")  # baselines have none
-        cells = [f"{scores[column]:.2f}" if column in scores else "" for column in columns]
+        cells = [f"{scores[column]:.2f}" if column in scores else "" for column in SCORED_FILES]
         rows.append([title_of(predictor), runs, *cells])
-    return markdown_table(["", "runs", *titles_of(columns)], rows)
+    return markdown_table(["", "runs", *titles_of_files()], rows)
 
 
 def lead_table():
@@ -201,23 +201,22 @@ def lead_table():
     Both are means over the runs of an encoder. Runs before there were leads have none.
     """
     records = pd.read_csv(RECORDS / RECORD).dropna(subset=["lead"])
-    columns = [(task, file) for task in METRICS for file in ["dev.txt", "test.txt"]]
     rows = []
     for predictor, predictor_records in records.groupby("predictor", sort=False):
         means = predictor_records.groupby(["task", "file"])[["lead", "lead_error"]].mean()
         cells = []
-        for column in columns:
+        for column in SCORED_FILES:
             cell = ""
             if column in means.index:
                 cell = "{:+.2f} ± {:.2f}".format(*means.loc[column])
             cells.append(cell)
         rows.append([title_of(predictor), *cells])
-    return markdown_table(["", *titles_of(columns)], rows)
+    return markdown_table(["", *titles_of_files()], rows)
 
 
-def titles_of(columns):
-    """The titles of columns, pairs of a task and a file."""
-    return [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in columns]
+def titles_of_files():
+    """The titles of the columns of SCORED_FILES."""
+    return [f"{task}, {METRICS[task]}, {file.removesuffix('.txt')}" for task, file in SCORED_FILES]
 
 
 def title_of(predictor):

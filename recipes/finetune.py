@@ -258,6 +258,7 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
         scores = [best_scores.values]
         note += f", seed {best}"
     file_name = runs.file_name(split)
+    file_sha256 = runs.file_sha256(split)  # once, as the file may be large
     start = "scratch" if command.args.from_scratch else command.checkpoint_file
     options = " ".join(
         [os.path.basename(runs.seeds_folder(hyperparameters)), *command.fairseq_args]
@@ -273,7 +274,7 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
             standard_error,
             start=start,
             settings=options,
-            file_sha256=runs.file_sha256(split),
+            file_sha256=file_sha256,
             note=note,
         )
         results.append(result)

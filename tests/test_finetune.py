@@ -442,7 +442,7 @@ def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     assert options[options.index("--lr-layer-decay") + 1] == "0.7"
     scratch = argv_of(*run_main(begun, "--labelled", files / "own", *arguments, "--from-scratch"))
     assert "--lr-layer-decay" not in scratch
-    runs.command.model_options = {**runs.command.model_options, "encoder_layers": 12}
+    runs.command.defaults = runs.command.task_class.default_settings("own", 16, num_layers=12)
     assert "--lr-layer-decay" not in argv_of(runs, candidates)
 
 
@@ -715,7 +715,7 @@ def argv_of(runs, candidates):
 
 def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
     args = dict(dict.fromkeys(["batch_size", "lr", "warmup_ratio", "epochs"]), search=False)
-    defaults = task_class_of(task).default_settings(name, width)
+    defaults = task_class_of(task).default_settings(name, width, num_layers=12)
     return hyperparameters_to_try(argparse.Namespace(**{**args, **given}), defaults)
 
 

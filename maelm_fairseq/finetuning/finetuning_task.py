@@ -74,12 +74,12 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @classmethod
     @abstractmethod
-    def default_settings(cls, folder_name, width):
+    def default_settings(cls, folder_name, width, num_layers):
         """The `hyperparameters.Defaults` of the recipe.
 
         Args:
             folder_name: name of the folder of labelled files
-            width: width of the encoder
+            width, num_layers: of the encoder
         """
 
     def loss_unit(self):

@@ -19,13 +19,16 @@ SERVER_NAMES = {("MNLI", "test"): "MNLI-m", ("MNLI", "test1"): "MNLI-mm", ("MNLI
 OTHER_ENDINGS = {"test1": "_mismatched", "test2": "_diagnostic"}
 
 
-def sentence_task_defaults(name, width):
-    """The `hyperparameters.Defaults` of a task of sentences or pairs, by its name and the width."""
+def sentence_task_defaults(name, width, num_layers):
+    """The `hyperparameters.Defaults` of a task of sentences or pairs.
+
+    By its name, and the width and the number of layers of the encoder.
+    """
     hyperparameters = HYPERPARAMETERS.get(name, OTHER_HYPERPARAMETERS)
     if name in LARGE_TASKS:
         return defaults_for_width(hyperparameters, [2, 3, 5], width)
     if width < BASE_WIDTH:
-        return small_encoder_defaults(hyperparameters, width)
+        return small_encoder_defaults(hyperparameters, width, num_layers)
     return defaults_for_width(hyperparameters, [2, 3, 5, 10], width)
 
 

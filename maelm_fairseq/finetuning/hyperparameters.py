@@ -79,13 +79,14 @@ def defaults_for_width(hyperparameters, epochs, width):
     return Defaults(hyperparameters, search_space)
 
 
-def small_encoder_defaults(hyperparameters, width):
+def small_encoder_defaults(hyperparameters, width, num_layers):
     """The `Defaults` for an encoder of less than BASE_WIDTH on files that are not very large.
 
     For small encoders, a search tries one batch size, and more epochs. Arguments as for
-    `defaults_for_width`.
+    `defaults_for_width`, and the number of layers of the encoder.
     """
     lr = scale_lr(hyperparameters.lr, width)
     hyperparameters = hyperparameters._replace(lr=lr, epochs=SMALL_EPOCHS)
     search_space = SearchSpace([32], searched_rates(width), [1 / 10], SMALL_SEARCHED_EPOCHS)
-    return Defaults(hyperparameters, search_space, SMALL_LAYER_DECAY)
+    layer_decay = SMALL_LAYER_DECAY if num_layers <= MAX_DECAYED_LAYERS else None
+    return Defaults(hyperparameters, search_space, layer_decay)

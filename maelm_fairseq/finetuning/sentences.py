@@ -66,8 +66,8 @@ class SentencesTask(FineTuningTask):
     jackknife_groups = MAX_JACKKNIFE_GROUPS
 
     @classmethod
-    def default_settings(cls, folder_name, width):
-        return glue.sentence_task_defaults(folder_name, width)
+    def default_settings(cls, folder_name, width, num_layers):
+        return glue.sentence_task_defaults(folder_name, width, num_layers)
 
     @property
     def is_regression(self):

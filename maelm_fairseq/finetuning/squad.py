@@ -117,7 +117,7 @@ class SquadTask(FineTuningTask):
     predicts_dev = True
 
     @classmethod
-    def default_settings(cls, folder_name, width):
+    def default_settings(cls, folder_name, width, num_layers):
         """BERT's settings; as for `FineTuningTask.default_settings`."""
         return defaults_for_width(Hyperparameters(32, 3e-5, 1 / 10, 3), [2, 3], width)
 

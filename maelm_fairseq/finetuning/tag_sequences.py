@@ -80,9 +80,8 @@ def most_probable_tags(probabilities, labels, only_legal):
 
 def cheapest_sequence(probabilities, legal):
     """The indices (T,) of the most probable legal sequence, by Viterbi's algorithm."""
-    costs = np.full(probabilities.shape, IMPOSSIBLE_COST)
-    np.log(probabilities, where=probabilities > 0, out=costs)
-    costs = np.where(probabilities > 0, -costs, costs)
+    with np.errstate(divide="ignore"):  # about probabilities of 0
+        costs = np.minimum(-np.log(probabilities), IMPOSSIBLE_COST)
     transitions = np.where(legal, 0, ILLEGAL_COST)
     boundary = len(legal) - 1
     totals = costs[0] + transitions[boundary, :boundary]

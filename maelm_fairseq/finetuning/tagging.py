@@ -77,11 +77,11 @@ class TaggingTask(FineTuningTask):
     needed_state = ("labels",)
 
     @classmethod
-    def default_settings(cls, folder_name, width):
+    def default_settings(cls, folder_name, width, num_layers):
         """BERT's settings, apart from the epochs; as for `FineTuningTask.default_settings`."""
         hyperparameters = Hyperparameters(32, 3e-5, 1 / 10, 5)
         if width < BASE_WIDTH:
-            return small_encoder_defaults(hyperparameters, width)
+            return small_encoder_defaults(hyperparameters, width, num_layers)
         return defaults_for_width(hyperparameters, [2, 3, 5, 10], width)
 
     def read(self, path, split):

@@ -13,10 +13,12 @@ from ..base.destinations import check_output_folder
 from ..base.errors import UsageError
 from ..base.option_fields import option_name
 from ..checkpoints.building import find_checkpoint_file, read_checkpoint
+from ..checkpoints.compatibility import check_vocabulary
 from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
-from ..finetuning.hyperparameters import MAX_DECAYED_LAYERS, Hyperparameters
+from ..finetuning.hyperparameters import Hyperparameters
 from ..training.option_checks import check_run_options
+from ..vocabulary import load_dictionary
 from .fairseq_args import parse_fairseq_args, refuse_recipe_options, refuse_stray_value
 
 BF16 = "--bf16-autocast"
@@ -219,9 +221,14 @@ class FineTuningCommand:
         self.labelled_folder = os.path.abspath(args.labelled)
         self.name = os.path.basename(self.labelled_folder)  # of the task, for the user
         self.checkpoint_file = os.path.abspath(find_checkpoint_file(args.checkpoint))
-        self.model_options = read_checkpoint(self.checkpoint_file)["cfg"]["model"]
+        checkpoint = read_checkpoint(self.checkpoint_file)
+        if not args.from_scratch:
+            check_vocabulary(checkpoint, load_dictionary(args.data), self.checkpoint_file)
+        self.model_options = checkpoint["cfg"]["model"]
         self.defaults = task_class.default_settings(
-            self.name, self.model_options["encoder_embed_dim"]
+            self.name,
+            self.model_options["encoder_embed_dim"],
+            self.model_options["encoder_layers"],
         )
 
     def argv(self, run, updates, save_dir, validation_splits):
@@ -277,8 +284,7 @@ class FineTuningCommand:
 
         From scratch there are none, as these layers have nothing to keep.
         """
-        has_many_layers = self.model_options["encoder_layers"] > MAX_DECAYED_LAYERS
-        if self.defaults.layer_decay is None or self.args.from_scratch or has_many_layers:
+        if self.defaults.layer_decay is None or self.args.from_scratch:
             return []
         return ["--lr-layer-decay", self.defaults.layer_decay]
 

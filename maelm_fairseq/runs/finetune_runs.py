@@ -18,7 +18,6 @@ from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
 from ..base_task import make_task
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.compatibility import check_vocabulary
 from ..finetuning.finetuning_task import SCORES_ENTRY
 from ..finetuning.labelled_files import is_test_split
 from ..vocabulary import fingerprint
@@ -59,9 +58,6 @@ class FineTuningRuns:
         self.cfg = cfg
         self.jobs = jobs
         self.task, self.splits = build_task_with_datasets(command, cfg)
-        if not command.args.from_scratch:
-            checkpoint = read_checkpoint(command.checkpoint_file)
-            check_vocabulary(checkpoint, self.task.dictionary, command.checkpoint_file)
         files = [self.path(split) for split in self.splits if not is_test_split(split)]
         files += [command.checkpoint_file, self.task.tokenizer.path]
         self.files = provenance.compute_sha256s(files)
