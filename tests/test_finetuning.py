@@ -35,6 +35,15 @@ from training import assert_same_weights, checkpoint, error_of_command
 UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
 
 
+def task_with_split(task_class, data, folder, split, max_tokens):
+    """A task that has read its training file and a split, for an encoder of so many positions."""
+    task = make_task(task_class, data=str(data), labelled=str(folder))
+    task.max_tokens = max_tokens
+    task.prepare_state()
+    task.load_dataset(split)
+    return task
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def tuned(request, pretrained, tmp_path_factory):
     """A task, its labelled files, and a run that has learned them."""
@@ -426,10 +435,7 @@ def questions(prepared, tmp_path):
     def read(paragraphs, split="valid"):
         for name in ["train", "dev"]:
             write_squad(tmp_path / f"{name}.json", paragraphs)
-        task = make_task(SquadTask, data=str(prepared), labelled=str(tmp_path))
-        task.max_tokens = 64
-        task.prepare_state()
-        task.load_dataset(split)
+        task = task_with_split(SquadTask, prepared, tmp_path, split, max_tokens=64)
         return task, task.datasets[split]
 
     return read
@@ -684,10 +690,7 @@ def rows_of_report(report):
 
 def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pretrained, tmp_path):
     folder = labelled.tags(tmp_path)
-    task = make_task(TaggingTask, data=pretrained[0], labelled=str(folder))
-    task.max_tokens = 32
-    task.prepare_state()
-    task.load_dataset("test")
+    task = task_with_split(TaggingTask, pretrained[0], folder, "test", max_tokens=32)
     assert task.datasets["test"].metrics == ["f1", "precision", "recall", "accuracy"]
     path = folder / "test.txt"
     lines = []
@@ -700,10 +703,8 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
 
 
 def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_path):
-    task = make_task(TaggingTask, data=pretrained[0], labelled=str(labelled.tags(tmp_path)))
-    task.max_tokens = 12
-    task.prepare_state()
-    task.load_dataset("valid")
+    folder = labelled.tags(tmp_path)
+    task = task_with_split(TaggingTask, pretrained[0], folder, "valid", max_tokens=12)
     dataset = task.datasets["valid"]
     assert len(dataset) > len(dataset.sentences)
     rng = np.random.default_rng(1)
@@ -721,10 +722,8 @@ def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_pa
 
 
 def test_errors_are_over_questions_also_where_contexts_are_split(pretrained, tmp_path):
-    task = make_task(SquadTask, data=pretrained[0], labelled=str(labelled.squad(tmp_path)))
-    task.max_tokens = 20
-    task.prepare_state()
-    task.load_dataset("valid")
+    folder = labelled.squad(tmp_path)
+    task = task_with_split(SquadTask, pretrained[0], folder, "valid", max_tokens=20)
     dataset = task.datasets["valid"]
     assert len(dataset) > len(dataset.questions)
     predictions = {}
