@@ -30,10 +30,11 @@ from maelm_fairseq.baselines.crf import (
     add_column_option,
 )
 from maelm_fairseq.baselines.ensemble import average_predictions
+from maelm_fairseq.finetuning.conllu import CONLLU_COLUMNS
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES
 from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
-from maelm_fairseq.finetuning.tagged_files import CONLLU_COLUMNS, TAGGED_FILES
+from maelm_fairseq.finetuning.tagged_files import TAGGED_FILES
 from maelm_fairseq.metrics import argmax_or_value
 from maelm_fairseq.predict import (
     check_head,

@@ -12,7 +12,8 @@ import maelm_fairseq.predict
 from conftest import error_of, run_main
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.baselines.baseline_scores import split_word_outputs
-from maelm_fairseq.finetuning.tagged_files import Sentence, read_tagged
+from maelm_fairseq.finetuning.tagged_files import read_tagged
+from maelm_fairseq.finetuning.tagged_sentences import Sentence
 from maelm_fairseq.metrics import compute_tag_scores, has_entities
 
 PHRASES = ["mr park", "the park", "mr hill", "the hill", "park", "hill"]

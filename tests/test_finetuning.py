@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import random
 from types import SimpleNamespace
 
@@ -700,6 +701,23 @@ def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pr
     task.load_dataset("test")
     assert task.datasets["test"].metrics == []
     assert task.datasets["test"].summary.endswith("; not scored, as all its tags are 'NN'")
+
+
+@pytest.mark.parametrize("start, is_known", [(None, True), ("longer.pt", False)])
+def test_the_log_says_which_texts_are_longer_than_those_of_pretraining(
+    start, is_known, pretrained, tmp_path, caplog
+):
+    """Pretraining that went on from another may have longer texts behind it."""
+    caplog.set_level(logging.INFO)
+    folder = labelled.tags(tmp_path)
+    task = task_with_split(TaggingTask, pretrained[0], folder, "train", max_tokens=32)
+    longest = max(task.datasets["train"].sizes)
+    num_longest = int((task.datasets["train"].sizes == longest).sum())
+    assert "of more tokens" not in caplog.text
+    task.record_state(tokens_per_sample=int(longest) - 1, pretraining_start=start)
+    task.load_dataset("train")
+    note = f"; {num_longest} of more tokens than the {longest - 1} of pretraining, which left later"
+    assert (note in caplog.text) == is_known
 
 
 def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_path):

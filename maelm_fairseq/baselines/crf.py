@@ -19,13 +19,10 @@ from ..base.command_line import Parser
 from ..base.destinations import check_new_file
 from ..base.errors import UsageError
 from ..base.running import run_main
+from ..finetuning.conllu import COLUMN_HELP, CONLLU_COLUMNS
 from ..finetuning.jackknife import JACKKNIFE_GROUPS
-from ..finetuning.tagged_files import (
-    COLUMN_HELP,
-    CONLLU_COLUMNS,
-    describe_sentences,
-    read_tagged_folder,
-)
+from ..finetuning.tagged_files import read_tagged_folder
+from ..finetuning.tagged_sentences import describe_sentences
 from ..metrics import compute_tag_scores, metrics_of_tags
 from .baseline_scores import (
     CRF,
@@ -90,7 +87,7 @@ class ConditionalRandomField:
     """A linear chain over the tags of a sentence.
 
     Args:
-        sentences: list of `tagged_files.Sentence` to train on
+        sentences: list of `tagged_sentences.Sentence` to train on
     """
 
     def __init__(self, sentences):
@@ -143,7 +140,7 @@ class MostFrequentTags:
     Others get the most frequent tag of all.
 
     Args:
-        sentences: list of `tagged_files.Sentence` to train on
+        sentences: list of `tagged_sentences.Sentence` to train on
     """
 
     def __init__(self, sentences):
@@ -163,7 +160,7 @@ class TaggedSentences:
     """The tagged sentences of a folder.
 
     Attributes:
-        train: list of `tagged_files.Sentence`
+        train: list of `tagged_sentences.Sentence`
         files: {name of a scored file: list of Sentences}
         labels: in order
         metrics: their names

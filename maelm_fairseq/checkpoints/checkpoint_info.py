@@ -44,6 +44,15 @@ class PretrainingOptions:
     pretraining_updates: Optional[int] = None  # 0 for an encoder that was never pretrained
     pretraining_start: Optional[str] = None  # the checkpoint that pretraining went on from
 
+    @property
+    def trained_positions(self):
+        """How many positions pretraining has trained.
+
+        None where that is unknown: an encoder that went on from another may have longer texts
+        behind it.
+        """
+        return None if self.pretraining_start else self.tokens_per_sample
+
 
 @dataclass(frozen=True)
 class CheckpointInfo:

@@ -21,7 +21,11 @@ from ..base.option_fields import setting
 from ..base.provenance import sha256
 from ..base_task import MaeLmBaseTask, check_metric_is_logged
 from ..checkpoints.building import read_checkpoint
-from ..checkpoints.checkpoint_info import info_of_checkpoint
+from ..checkpoints.checkpoint_info import (
+    PretrainingOptions,
+    given_options,
+    info_of_checkpoint,
+)
 from ..checkpoints.schema import TaskState
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
@@ -229,9 +233,23 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         dataset = self.make_dataset(self.path(split), split, self.read_split(split))
         self.datasets[split] = dataset
         del self._contents[split]
-        logger.info(dataset.summary)
+        logger.info(dataset.summary + (self.positions_note(dataset) if split == "train" else ""))
         if split == "valid":
             self.check_best_checkpoint_options([*dataset.metrics, "loss"])
+
+    def positions_note(self, dataset):
+        """What the log says of sequences that are longer than those of pretraining."""
+        known = given_options(PretrainingOptions, self.state.state_dict)
+        trained_positions = PretrainingOptions(**known).trained_positions
+        if trained_positions is None:
+            return ""
+        longer = int((dataset.sizes > trained_positions).sum())
+        if not longer:
+            return ""
+        return (
+            f"; {longer:,} of more tokens than the {trained_positions} of pretraining, which left "
+            "later positions untrained: go on with longer blocks, as docs/own_text.md does"
+        )
 
     def check_best_checkpoint_options(self, logged):
         """Refuses to choose the best checkpoint by what is not logged, or by the lowest score."""

@@ -16,6 +16,7 @@ from ..metrics import (
     metrics_of_tags,
     report_of_tags,
 )
+from .conllu import COLUMN_HELP, CONLLU_COLUMNS
 from .finetuning_criterion import FineTuningCriterion
 from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset, group_by_owner
 from .finetuning_task import FineTuningConfig, FineTuningTask
@@ -23,14 +24,8 @@ from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, sm
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
 from .tag_sequences import are_legal, most_probable_tags
-from .tagged_files import (
-    COLUMN_HELP,
-    CONLLU_COLUMNS,
-    TAGGED_FILES,
-    describe_sentences,
-    read_tagged,
-    why_not_scored,
-)
+from .tagged_files import TAGGED_FILES, read_tagged
+from .tagged_sentences import describe_sentences, why_not_scored
 
 
 @dataclass
@@ -42,7 +37,7 @@ class TaggedDataset(FineTuningDataset):
     """Sentences of words; those that are too long for the model are several sequences of tokens.
 
     Args:
-        sentences: list of `tagged_files.Sentence`
+        sentences: list of `tagged_sentences.Sentence`
         sentence_of: the index of the sentence of each sequence
         common: arguments of `FineTuningDataset`
 
@@ -184,7 +179,7 @@ class TaggingTask(FineTuningTask):
         return [sentence.tags for sentence, _ in tagged], [tags for _, tags in tagged]
 
     def tagged(self, dataset, predictions):
-        """Yields each completely predicted sentence: `tagged_files.Sentence`, predicted tags."""
+        """Yields each completely predicted `tagged_sentences.Sentence`, and its predicted tags."""
         for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
             probabilities = np.concatenate([predictions[part] for part in parts])
             if len(probabilities) == len(dataset.sentences[i].words):

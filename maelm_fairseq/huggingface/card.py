@@ -74,10 +74,10 @@ def model_card(name, info, config, data, kind, description=None):
         values["trust_note"] = (
             f". With `trust_remote_code=True` you let it run `{MODELING_FILE}` of this folder"
         )
-    length = info.pretraining.tokens_per_sample
-    if length is not None and length < positions:
+    trained_positions = info.pretraining.trained_positions
+    if trained_positions is not None and trained_positions < positions:
         values["pretrained_positions"] = (
-            f" In pretraining, it read at most {length}: later positions are untrained."
+            f" In pretraining, it read at most {trained_positions}: later positions are untrained."
         )
     if info.labels:
         values["usage"] += kind.usage_of_labels

@@ -23,7 +23,7 @@ from ..baselines.baseline_scores import (
     split_word_outputs,
 )
 from ..baselines.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
-from ..finetuning.tagged_files import CONLLU_COLUMNS
+from ..finetuning.conllu import CONLLU_COLUMNS
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
 
