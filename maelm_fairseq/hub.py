@@ -70,7 +70,7 @@ class MaeLm(Encoding):
         return mask_prediction.fill_mask(self, text, topk)
 
     def score(self, texts, within_words=True, truncate=False):
-        """How well the model predicts texts: the pseudo-log-likelihood of each, in bits.
+        """How badly the model predicts texts: the negative pseudo-log-likelihood of each, in bits.
 
         Each token but `<s>` and `</s>` is predicted from all others (Salazar et al., 2020), except
         those of the same word on its right, which would give it away (PLL-word-l2r of Kauf and

@@ -1,8 +1,8 @@
 """Scores of predictions, and reports by class.
 
-Scores are from 0 to 1, or from -1 to 1 for correlations; one that is not defined is nan. GLUE's are
-computed with scikit-learn and SciPy, those of tagged entities with seqeval, all of them packages of
-the extra `finetune`.
+`compute_scores` and `compute_tag_scores` multiply them by 100; one that is not defined is nan.
+GLUE's are computed with scikit-learn and SciPy, those of tagged entities with seqeval, all of them
+packages of the extra `finetune`.
 """
 
 import itertools
@@ -15,16 +15,19 @@ import numpy as np
 
 
 def accuracy(targets, predicted):
+    """The share of predictions that are right; arguments are lists or arrays, (n,), as below."""
     return float(np.mean(np.equal(targets, predicted)))
 
 
 def f1(targets, predicted):
+    """The F1 of class 1, as GLUE's."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(targets, predicted, labels=[1], average="macro", zero_division=0))
 
 
 def matthews(targets, predicted):
+    """The Matthews correlation of the indices of classes."""
     from sklearn.metrics import matthews_corrcoef
 
     return float(matthews_corrcoef(targets, predicted))
@@ -50,12 +53,12 @@ class Metric(NamedTuple):
     compute: Callable  # of (targets, predicted), (n,) each: indices of classes, or values
     unit: str = ""
     is_of_values: bool = False  # not of classes
-    needs_two_classes: bool = False
+    is_of_class_1: bool = False  # for classes 0 and 1
 
 
 METRICS = {
     "accuracy": Metric(accuracy, "%"),
-    "f1": Metric(f1, "%", needs_two_classes=True),
+    "f1": Metric(f1, "%", is_of_class_1=True),
     "matthews": Metric(matthews),
     "pearson": Metric(correlation("pearsonr"), is_of_values=True),
     "spearman": Metric(correlation("spearmanr"), is_of_values=True),
@@ -70,7 +73,7 @@ def argmax_or_value(predictions):
 
 
 def compute_scores(names, targets, predicted):
-    """Some of METRICS of n predictions: {name: percent}; nan if n is 0."""
+    """Some of METRICS of n predictions, times 100: {name: score}; nan if n is 0."""
     if not len(targets):
         return dict.fromkeys(names, math.nan)
     return {name: 100 * METRICS[name].compute(targets, predicted) for name in names}

@@ -175,13 +175,18 @@ def report_curves(curves, result, epochs, default_epochs):
     since = curve.level_since()
     if rise is not None:
         print(
-            f"not finished: {score} rose by {rise:.2f} over the last quarter of training; try more "
-            f"--epochs than {epochs}"
+            f"still improving: {score} rose by {rise:.2f} over the last quarter of training; try "
+            f"more --epochs than {epochs}"
         )
     elif fall is not None:
         print(
             f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
             f"training; try fewer --epochs than {epochs}"
+        )
+    elif since == 1:
+        print(
+            f"not settled: {score} still changed by more than its standard error between the last "
+            "two validations"
         )
     elif since is not None:
         print(

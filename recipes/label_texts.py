@@ -17,10 +17,8 @@ import os
 import find_environment  # noqa: F401 isort: skip  comes first
 import numpy as np
 
-from maelm_fairseq import hub
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.errors import UsageError, counted
-from maelm_fairseq.base.files import atomic_write
+from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.baselines.bag_of_words import LabelledExamples, add_options
 from maelm_fairseq.baselines.bag_of_words_model import BagOfWords, NgramCounts
@@ -29,29 +27,30 @@ from maelm_fairseq.baselines.crf import (
     TaggedSentences,
     add_column_option,
 )
-from maelm_fairseq.baselines.ensemble import average_predictions
+from maelm_fairseq.baselines.ensemble import average_predictions, average_probabilities
 from maelm_fairseq.finetuning.conllu import CONLLU_COLUMNS
 from maelm_fairseq.finetuning.labelled_files import find_file
 from maelm_fairseq.finetuning.sentence_files import SENTENCE_FILES
 from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
 from maelm_fairseq.finetuning.tagged_files import TAGGED_FILES
-from maelm_fairseq.metrics import argmax_or_value
-from maelm_fairseq.predict import (
-    check_head,
-    check_not_tagged,
+from maelm_fairseq.inference.text_labelling import (
+    Labeller,
     check_output_path,
     check_text_file,
-    chunks_of_file,
-    score_text,
-    tagged_text,
-    text_columns,
+    format_value,
+    label_file,
+    table_header,
+    table_row,
+    tagged_lines,
 )
+from maelm_fairseq.metrics import argmax_or_value
+from maelm_fairseq.predict import check_head, load_model
 
 MIN_PROBABILITY = 1e-30  # keeps its logarithm, which is the vote, finite
 
 
 def predict_class_scores(model, texts, classes):
-    """The outputs of a fine-tuned encoder for n texts, tuples of one or two.
+    """The outputs of a fine-tuned encoder for n texts, lists of one or two.
 
     Returns: (n, classes), or (n, 1) for values
     """
@@ -106,7 +105,7 @@ def describe_predictions(classes, texts):
     return f"{what} of pairs of texts" if texts == 2 else f"{what} of single texts"
 
 
-class SentenceLabeller:
+class SentenceLabeller(Labeller):
     """Labels sentences by a bag of words, alone or together with a fine-tuned encoder.
 
     Args:
@@ -120,9 +119,9 @@ class SentenceLabeller:
         self.model = model
         counts = NgramCounts(labelled.texts)
         self.bag_of_words = BagOfWords(counts, labelled.targets, labelled.train_indices)
-        self.predictor = "a bag of words"
+        self.name = "a bag of words"
         if model is not None:
-            self.predictor = "an encoder and a bag of words together"
+            self.name = "an encoder and a bag of words together"
             dev = next(iter(labelled.files.values()))
             dev_texts = [labelled.texts[index] for index in dev]
             self.dev_votes = (
@@ -131,7 +130,7 @@ class SentenceLabeller:
             )
 
     def label(self, texts):
-        """The labels, or the values, of texts, tuples of one or two: list."""
+        """The labels, or the values, of texts, lists of one or two: list."""
         votes = self.bag_of_words.margins_of_others(texts)
         if self.model is not None:
             encoder_votes = predict_class_scores(self.model, texts, self.classes)
@@ -141,20 +140,17 @@ class SentenceLabeller:
             return predictions
         return [self.classes[int(index)] for index in predictions]
 
-    def format_header(self):
-        columns = text_columns(self.texts_per_line)
-        return "\t".join(["score" if self.classes is None else "label", *columns]) + "\n"
+    def header(self):
+        return table_header(["score" if self.classes is None else "label"], self.texts_per_line)
 
     def lines(self, texts):
-        """The lines of a table with the labels of texts, tuples of one or two."""
-        lines = []
-        for predicted, text in zip(self.label(texts), texts):
-            shown = score_text(predicted) if self.classes is None else predicted
-            lines.append("\t".join([shown, *text]) + "\n")
-        return lines
+        predictions = self.label(texts)
+        if self.classes is None:
+            predictions = map(format_value, predictions)
+        return [table_row([field], text) for field, text in zip(predictions, texts)]
 
 
-class WordTagger:
+class WordTagger(Labeller):
     """Tags words by a conditional random field, alone or together with a fine-tuned encoder.
 
     Args:
@@ -162,32 +158,24 @@ class WordTagger:
         model: a fine-tuned `hub.MaeLm` that votes, too, or None
     """
 
-    texts_per_line = 1
-
     def __init__(self, tagged, model=None):
-        self.labels = tagged.labels
+        self.tags = tagged.labels
         self.crf = ConditionalRandomField(tagged.train)
         self.model = model
-        self.predictor = "a CRF" if model is None else "an encoder and a CRF together"
+        self.name = "a CRF" if model is None else "an encoder and a CRF together"
 
     def tag(self, words):
         """The tags of the words of a text."""
         if self.model is None:
             return self.crf.tag(words)
         encoder = self.model.word_probabilities(words).numpy()
-        both = (encoder + self.crf.probabilities(words, self.labels)) / 2
-        return most_probable_tags(both, self.labels, self.model.info.tags_are_legal)
-
-    def format_header(self):
-        return ""
+        crf = self.crf.probabilities(words, self.tags)
+        probabilities = average_probabilities(encoder, crf)
+        return most_probable_tags(probabilities, self.tags, self.model.info.tags_are_legal)
 
     def lines(self, texts):
-        """The lines of words with their tags, and a blank line, for each text, a tuple of one."""
-        lines = []
-        for (text,) in texts:
-            words = text.split()
-            lines.append(tagged_text(zip(words, self.tag(words))))
-        return lines
+        words_of_texts = [text.split() for (text,) in texts]
+        return [tagged_lines(zip(words, self.tag(words))) for words in words_of_texts]
 
 
 def has_tagged_words(folder):
@@ -205,7 +193,7 @@ def make_tagger(args):
     """The `WordTagger` of the options."""
     if args.regression:
         raise UsageError(f"--regression: --labelled {args.labelled} has tags; leave it out")
-    model = hub.from_pretrained(args.checkpoint, data=args.data) if args.checkpoint else None
+    model = load_model(args.checkpoint, args.data) if args.checkpoint else None
     tagged = TaggedSentences(args.labelled, args.conllu_column)
     print(*tagged.summary, sep="\n")
     if model is not None:
@@ -221,7 +209,7 @@ def make_sentence_labeller(args):
     print(*labelled.summary, sep="\n")
     model = None
     if args.checkpoint:
-        model = hub.from_pretrained(args.checkpoint, data=args.data)
+        model = load_model(args.checkpoint, args.data)
         check_encoder_matches(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
     return SentenceLabeller(labelled, model)
@@ -253,19 +241,8 @@ def main():
     args = parse_args()
     check_output_path(args.dest)
     check_text_file(args.texts)
-    is_tagger = has_tagged_words(args.labelled)
-    labeller = make_tagger(args) if is_tagger else make_sentence_labeller(args)
-    count = 0
-    with atomic_write(args.dest, must_be_new=True) as stream:
-        stream.write(labeller.format_header())
-        for chunk in chunks_of_file(args.texts, labeller.texts_per_line):
-            if is_tagger and not count:
-                check_not_tagged(args.texts, [text for (text,) in chunk], labeller.labels)
-            count += len(chunk)
-            stream.writelines(labeller.lines(list(map(tuple, chunk))))
-        if not count:
-            raise UsageError(f"{args.texts}: it is empty, expected a text in each line")
-    print(f"written: {args.dest}, {counted(count, 'text')}, labelled by {labeller.predictor}")
+    make_labeller = make_tagger if has_tagged_words(args.labelled) else make_sentence_labeller
+    label_file(make_labeller(args), args.texts, args.dest)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import label_texts
-import maelm_fairseq.predict
 from conftest import error_of, run_main
 from labelled import write_table
 from maelm_fairseq.baselines import bag_of_words, bag_of_words_model
 from maelm_fairseq.finetuning.sentence_files import read_sentences
+from maelm_fairseq.inference import text_labelling
 
 TEXTS = [
     "A good film , really",
@@ -101,7 +101,7 @@ def test_the_program_says_the_files_names_and_overwrites_nothing(tmp_path, capsy
 
 def test_it_labels_new_texts(tmp_path, monkeypatch):
     """Also more than are labelled at a time."""
-    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK_TEXTS", 2)
+    monkeypatch.setattr(text_labelling, "CHUNK_TEXTS", 2)
     files = folder(tmp_path / "files", [("good film", "good"), ("bad film", "bad")])
     (tmp_path / "texts").write_text("really good !\n\nso bad\n")
     options = ["--labelled", files, "--texts", tmp_path / "texts", "--dest"]

@@ -8,12 +8,12 @@ import pytest
 
 import label_texts
 import labelled
-import maelm_fairseq.predict
 from conftest import error_of, run_main
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.baselines.baseline_scores import split_word_outputs
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.tagged_sentences import Sentence
+from maelm_fairseq.inference import text_labelling
 from maelm_fairseq.metrics import compute_tag_scores, has_entities
 
 PHRASES = ["mr park", "the park", "mr hill", "the hill", "park", "hill"]
@@ -124,7 +124,7 @@ def test_a_test_file_without_tags_is_not_scored(files, tag, reason):
 
 
 def test_a_text_may_end_with_a_punctuation_mark_that_is_a_tag():
-    maelm_fairseq.predict.check_not_tagged("texts", ["the old dog sees .", "a cat ."], ["DT", "."])
+    text_labelling.check_not_tagged("texts", ["the old dog sees .", "a cat ."], ["DT", "."])
 
 
 def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path, pretrained):

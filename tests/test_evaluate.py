@@ -237,6 +237,12 @@ def test_the_same_command_resumes(evaluated):
     assert {path: path.read_bytes() for path in files} == files
 
 
+def test_default_names_tell_models_apart():
+    paths = ["a.pt", "runs/mlm/checkpoint_best.pt", "runs/mae_lm/checkpoint_best.pt", "b.v1/"]
+    names = [options.default_name(path) for path in paths]
+    assert names == ["a", "mlm", "mae_lm", "b.v1"]
+
+
 @pytest.fixture
 def refused(evaluated):
     """A function: checks that the program refuses changed options with a message in one line."""

@@ -500,12 +500,14 @@ def test_what_too_few_validations_do_not_show_is_said(capsys):
     finetune.report_curves([[1, 90]], result, epochs=2, default_epochs=2)
     assert "too few validations, under 4, to tell" in capsys.readouterr().out
     finetune.report_curves([[1, 30, 60, 90]], result, epochs=4, default_epochs=4)
-    assert capsys.readouterr().out.startswith("not finished: accuracy on dev.tsv rose by 30.00")
+    assert capsys.readouterr().out.startswith("still improving: accuracy on dev.tsv rose by 30.00")
     finetune.report_curves([[80, 90, 90, 90]], result, epochs=4, default_epochs=12)
     printed = capsys.readouterr().out
     assert printed.startswith("level at the end: accuracy on dev.tsv stayed within")
     assert "after 50% of training; the rate falls to 0 there" in printed
     assert printed.endswith("default for this encoder is --epochs 12\n")
+    finetune.report_curves([[60, 60, 60, 60, 60, 62, 50, 62]], result, epochs=8, default_epochs=8)
+    assert capsys.readouterr().out.startswith("not settled: accuracy on dev.tsv still changed by")
     assert LearningCurve([[80, 90, 90, 90]], 1.0).level_since() == 0.5
     assert LearningCurve([[90, 90, 80, 90]], 1.0).level_since() == 1
     assert LearningCurve([[90, 90, 90, 90]], 1.0).level_since() == 0.25

@@ -29,6 +29,7 @@ from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.tagging import TaggingTask
 from maelm_fairseq.finetuning.task_loading import load_task
 from maelm_fairseq.finetuning.windows import best_in_window, log_probabilities, pieces_of
+from maelm_fairseq.inference import text_labelling
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import finish, two_processes
 from training import assert_same_weights, checkpoint, error_of_command
@@ -159,6 +160,14 @@ def test_errors_of_labelling_name_the_file(pretrained, tmp_path):
     assert f"{checkpoint_file}: found a model that was only pretrained, expected one" in fault
 
 
+def test_models_that_label_are_on_the_default_device(pretrained, tmp_path, monkeypatch):
+    """In both programs."""
+    data, checkpoint_file = pretrained
+    monkeypatch.setattr(maelm_fairseq.predict, "default_device", lambda: torch.device("meta"))
+    assert maelm_fairseq.predict.load_model(checkpoint_file, data).device.type == "meta"
+    assert label_texts.load_model is maelm_fairseq.predict.load_model
+
+
 def check_mean_of_votes(files, model):
     """The labeller gives the texts of the dev file the labels with the highest mean."""
     examples = bag_of_words.LabelledExamples(files)
@@ -190,7 +199,7 @@ def prediction_error(checkpoint_file, data, texts, dest):
 
 def test_a_file_of_texts_gets_labels(tuned, tmp_path, monkeypatch):
     """In the order of the file, which is packed and longer than a chunk."""
-    monkeypatch.setattr(maelm_fairseq.predict, "CHUNK_TEXTS", 4)
+    monkeypatch.setattr(text_labelling, "CHUNK_TEXTS", 4)
     texts = ["kan losh", "lo mi", "", *[" ".join(words) for words in labelled.texts(7, 1)]]
     packed = tmp_path / "texts.gz"
     packed.write_bytes(gzip.compress("".join(text + "\n" for text in texts).encode()))

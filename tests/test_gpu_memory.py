@@ -40,6 +40,17 @@ def test_the_formula_agrees_with_what_was_measured(name, options, memory):
     assert needed / GIB == pytest.approx(memory, rel=0.1)
 
 
+def test_predicted_tokens_that_the_encoder_sees_take_memory():
+    """With all of them visible, as much as with all masks in the encoder."""
+    needed = []
+    for options in [{}, dict(random_token_prob=0.5), dict(random_token_prob=1.0)]:
+        task = MaeLmTaskConfig(mask_prob=0.3, **options)
+        needed.append(bytes_needed(MaeLmConfig(), task, vocabulary_size=100, batch=8))
+    assert needed == sorted(needed)
+    task = MaeLmTaskConfig(mask_prob=0.3, encoder_mask_fraction=1)
+    assert bytes_needed(MaeLmConfig(), task, vocabulary_size=100, batch=8) == needed[-1]
+
+
 def test_there_are_measurements():
     assert len(list(measured())) == 12
 

@@ -268,6 +268,8 @@ def test_updates_scale_what_belongs_to_them(name, warmup, fade):
     config = parse_command(dry_run(name + ".sh", *options))
     assert config.optimization.max_update == 10
     assert config.lr_scheduler._name == "fixed"
+    options = ["--gpus", 1, "--updates", 10, "--task", "mae_lm_sentences", "--labelled", "files"]
+    assert parse_command(dry_run(name + ".sh", *options)).task._name == "mae_lm_sentences"
 
 
 def test_first_updates_say_how_long_the_others_take(monkeypatch, caplog):

@@ -209,7 +209,7 @@ def test_what_is_skipped_is_counted(tmp_path):
     table = read_sentences(write(tmp_path / "train.tsv", header, *good, *bad))
     assert table.skipped == {
         "its annotators do not agree": [302, 303],
-        "the label is ''": [304],
+        "the label is empty": [304],
         "2 fields where there are 3 columns": [305],
     }
     assert (
@@ -230,7 +230,9 @@ NUMBERS = CLASSES._replace(metrics=["pearson", "spearman"])
 
 @pytest.mark.parametrize("lines, options, message", [
     (["sentence\tlabel", "a\t1", "b\t"], {},
-     "1 of 2 lines cannot be used, as line 3: the label is ''; "),
+     "1 of 2 lines cannot be used, as line 3: the label is empty; "),
+    (["sentence1\tsentence2\tgold_label", "a\tb\t-", "a\tb\tneutral", "a\tb"], {},
+     "1 of 3 lines cannot be used, as line 4: 2 fields where there are 3 columns; "),
     (["text\tclass", "a\t1"], {},
      "found the columns text, class; expected those of GLUE's files, or a header"),
     ([], {}, "it is empty; expected a header"),
@@ -275,6 +277,16 @@ def test_files_of_other_forms_are_scored_as_the_training_file(tmp_path, is_test)
     table = read_sentences(write(tmp_path / "other.tsv", *lines), is_test, training_schema=qqp)
     assert table.schema.metrics == qqp.metrics == ["accuracy", "f1"]
     assert [example.label for example in table.examples] == ["0", "1"]
+
+
+@pytest.mark.parametrize("classes, metrics", [
+    (["0", "1"], ["accuracy", "f1"]),
+    (["duplicate", "not_duplicate"], ["accuracy"]),
+    (["0", "1", "2"], ["accuracy"]),
+])  # fmt: skip
+def test_f1_is_that_of_class_1(classes, metrics):
+    qqp = sentence_files.TableSchema("QQP", ["a", "b"], "label", ["accuracy", "f1"])
+    assert qqp.metrics_of(classes) == metrics
 
 
 def test_conlls_columns(tmp_path):

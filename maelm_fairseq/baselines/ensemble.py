@@ -6,7 +6,7 @@ Letters in shapes: n examples, K numbers predicted for each: one for each class,
 import numpy as np
 
 ENSEMBLE = "encoder and bag of words together"
-TAG_ENSEMBLE = "encoder and CRF together"  # the mean of both probabilities of each word's tags
+TAG_ENSEMBLE = "encoder and CRF together"
 ENSEMBLES = [ENSEMBLE, TAG_ENSEMBLE]
 
 
@@ -23,6 +23,11 @@ def average_predictions(encoder, bag_of_words, encoder_dev, bag_of_words_dev):
     scaled_encoder = encoder / prediction_scale(encoder_dev)
     scaled_bag_of_words = bag_of_words / prediction_scale(bag_of_words_dev)
     return (scaled_encoder + scaled_bag_of_words) / 2
+
+
+def average_probabilities(encoder, crf):
+    """The mean of both probabilities of tags, (words, tags)."""
+    return (encoder + crf) / 2
 
 
 def prediction_scale(predictions):

@@ -53,7 +53,8 @@ class MaskedBlockDataset(EveryItemDataset):
         return zlib.crc32(tokens, zlib.crc32(self.sizes))
 
     def evenly_spaced_blocks(self, limit):
-        """Yields lists of blocks without `<s>`, up to `limit` tokens from all parts of the text."""
+        """Yields lists of blocks without `<s>`, every n-th of the text, so that they have about
+        `limit` tokens."""
         step = -(-int(self.sizes.sum()) // limit)
         chosen = range(0, len(self), step)
         for start in range(0, len(chosen), BLOCKS_PER_READ):

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from pathlib import Path
 
 from ..base.command_line import Parser, check_different_names, number_in_range
 from ..base.errors import MissingFileError, UsageError
@@ -66,7 +67,8 @@ def add_options(add):
         action="extend",
         nargs="+",
         metavar="NAME",
-        help="their names, ARM-SEED to compare arms (default: the files' names)",
+        help="their names, ARM-SEED to compare arms (default: those of the files, or "
+        "of the folders of files such as checkpoint_best.pt)",
     )
     add(
         "--data",
@@ -132,8 +134,7 @@ def names_of_models(args):
     """The names of the models: a different one for each checkpoint."""
     names = args.names
     if not names:
-        files = [os.path.basename(path.rstrip("/")) for path in args.checkpoint]
-        names = [os.path.splitext(name)[0] for name in files]
+        names = [default_name(path) for path in args.checkpoint]
     check_different_names(names, len(args.checkpoint))
     for name in names:
         plain_name("--names", name)
@@ -144,6 +145,14 @@ def names_of_models(args):
                 "choose another"
             )
     return names
+
+
+def default_name(checkpoint):
+    """The name of a model: its file's; or its folder's, where the file has one of fairseq's."""
+    path = Path(os.path.abspath(checkpoint))
+    if path.suffix != ".pt":
+        return path.name
+    return path.parent.name if path.stem.startswith("checkpoint") else path.stem
 
 
 def default_tasks(args):

@@ -37,9 +37,9 @@ class TableSchema(NamedTuple):
         return METRICS[self.metrics[0]].is_of_values
 
     def metrics_of(self, classes):
-        """The metrics of a task with these classes."""
-        has_two = len(classes) == 2
-        return [name for name in self.metrics if has_two or not METRICS[name].needs_two_classes]
+        """The metrics of a task with these classes, in order."""
+        are_binary = list(classes) == ["0", "1"]
+        return [name for name in self.metrics if are_binary or not METRICS[name].is_of_class_1]
 
     def described(self):
         """Texts and labels, in words."""
@@ -238,12 +238,14 @@ def make_example(table, values, label, line):
 
 def check_usable(table, lines):
     """Refuses a table that has no examples, or of whose `lines` too many were skipped."""
-    skipped = 0
-    for problem, lines_with_it in table.skipped.items():
-        if problem != NO_AGREEMENT:
-            skipped += len(lines_with_it)
+    faults = {
+        problem: lines_with_it
+        for problem, lines_with_it in table.skipped.items()
+        if problem != NO_AGREEMENT
+    }
+    skipped = sum(map(len, faults.values()))
     if skipped > MAX_SKIPPED * lines:
-        problem, lines_with_it = next(iter(table.skipped.items()))
+        problem, lines_with_it = next(iter(faults.items()))
         raise UsageError(
             f"{table.path}: {skipped:,} of {lines:,} lines cannot be used, as line "
             f"{lines_with_it[0]}: {problem}; expected at most {MAX_SKIPPED:.0%}; "
@@ -277,7 +279,7 @@ def problem_of_label(label, schema):
     if schema.is_regression and not is_number(label):
         return f"the label is {label!r}, expected a number under 1e30"
     if not label:
-        return "the label is ''"
+        return "the label is empty"
     return None
 
 

@@ -57,6 +57,11 @@ def is_tagger(mae_lm):
     return isinstance(head_of(mae_lm), TokenClassificationHead)
 
 
+def is_regression(mae_lm):
+    """Whether the head predicts values."""
+    return labels_of(mae_lm, head_of(mae_lm)) is None
+
+
 def tag(mae_lm, words):
     """The labels of words, by `tag_sequences.most_probable_tags`: list of (word, label)."""
     labels = labels_of(mae_lm, head_of(mae_lm))

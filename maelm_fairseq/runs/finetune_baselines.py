@@ -22,7 +22,13 @@ from ..baselines.baseline_scores import (
     read_outcome,
     split_word_outputs,
 )
-from ..baselines.ensemble import ENSEMBLE, TAG_ENSEMBLE, average_predictions, one_hot
+from ..baselines.ensemble import (
+    ENSEMBLE,
+    TAG_ENSEMBLE,
+    average_predictions,
+    average_probabilities,
+    one_hot,
+)
 from ..finetuning.conllu import CONLLU_COLUMNS
 from .finetune_results import ENCODER, Result
 from .split_scores import SplitScores
@@ -326,7 +332,7 @@ class CrfRun(BaselineRun):
         for split in baseline:
             both[split] = {}
             for index, probabilities in self.probabilities[split].items():
-                both[split][index] = (encoder[split][index] + probabilities) / 2
+                both[split][index] = average_probabilities(encoder[split][index], probabilities)
         return {TAG_ENSEMBLE: both}
 
 

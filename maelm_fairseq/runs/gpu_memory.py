@@ -42,7 +42,8 @@ def bytes_needed(model, task, vocabulary_size, batch):
     C, F, H = model.encoder_embed_dim, model.encoder_ffn_embed_dim, model.encoder_attention_heads
     T = task.tokens_per_sample
     predicted = task.mask_prob * T
-    seen = T - predicted * (1 - task.encoder_mask_fraction)
+    masked = predicted * (1 - task.leave_unmasked_prob - task.random_token_prob)
+    seen = T - masked * (1 - task.encoder_mask_fraction)
     shared = model.share_decoder_layers
     own_layers = 0 if shared else model.decoder_layers
     masks_in_encoder = model.decoder_layers * (T - seen) if shared else 0
@@ -82,7 +83,8 @@ def needed_at_most(cfg, vocabulary_size, batch):
 def choose_batch_size(cfg, vocabulary_size, memory, sequences):
     """The largest power of two that divides `sequences` and fits `memory`, in bytes.
 
-    It is 1 if none fits, and None where the configuration of fairseq sets the batch itself.
+    It is 1 if none fits, and None where fairseq's configuration sets the batch itself, or asks for
+    multiples of a number that is no power of two.
     """
     dataset = cfg.dataset
     if dataset.batch_size or dataset.max_tokens:

@@ -54,7 +54,8 @@ class LearningCurve:
     def level_since(self):
         """After which share of training the score stayed level with the last one; None if unknown.
 
-        A score that is undefined is level with none.
+        It is 1 where only the last score is level with itself. A score that is undefined is level
+        with none.
         """
         if not self._tells:
             return None

@@ -210,6 +210,7 @@ def scale_schedule(cfg, updates):
     if schedule.get("warmup_updates") is not None:  # else another schedule has replaced it
         schedule["total_num_update"] = updates
         schedule["warmup_updates"] = round(share * schedule["warmup_updates"])
-    task["encoder_mask_fade_updates"] = round(share * task.get("encoder_mask_fade_updates", 0))
+    if "encoder_mask_fade_updates" in task:  # else another task has replaced it
+        task["encoder_mask_fade_updates"] = round(share * task["encoder_mask_fade_updates"])
     interval = checkpoint.get("save_interval_updates") or updates
     checkpoint["save_interval_updates"] = min(interval, -(-updates // 4))
