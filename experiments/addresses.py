@@ -27,6 +27,7 @@ from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
+from maelm_fairseq.runs.finetune_results import ENCODER
 from page_blocks import with_blocks
 
 RECORD = Path(__file__).with_name("records") / "addresses.csv"
@@ -98,10 +99,10 @@ def write_record(run):
     for start in TITLES:
         results = pd.read_csv(run / start / "results.tsv", sep="\t")
         for row in results.itertuples():
-            is_encoder = row.start == "scratch" or row.start.endswith(".pt")
-            predictor = start if is_encoder else row.start
+            is_encoder = row.predictor == ENCODER
+            predictor = start if is_encoder else row.predictor
             if is_encoder or start == "pretrained":
-                rows.append([predictor, row.split, row.median, row.error, row.seeds])
+                rows.append([predictor, row.file, row.median, row.standard_error, row.seeds])
     columns = ["predictor", "file", "accuracy", "error", "seeds"]
     with atomic_write(RECORD) as stream:
         pd.DataFrame(rows, columns=columns).to_csv(stream, index=False)

@@ -154,7 +154,7 @@ def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_
         command += ["--save-dir", dest, *FINE_TUNING, *more]
         run_quietly(sys.executable, *command)
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
-    is_wanted = (results.split == "dev.tsv") & (results.start == os.path.abspath(checkpoint))
+    is_wanted = (results.file == "dev.tsv") & (results.start == os.path.abspath(checkpoint))
     results = results[is_wanted]
     missing = set(tasks) - set(results.task)
     if missing:

@@ -29,6 +29,7 @@ from maelm_fairseq.base.markdown import markdown_table
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.baselines.ensemble import TAG_ENSEMBLE
 from maelm_fairseq.preparation.stable_hash import split_by_hash, stable_number
+from maelm_fairseq.runs.finetune_results import ENCODER
 from small_variants import VARIANT_TITLES
 
 RECORDS = Path(__file__).with_name("records")
@@ -134,10 +135,10 @@ def write_trials(run):
         return
     rows = []
     for row in scored_rows(path):
-        if row.start.endswith(".pt"):
+        if row.predictor == ENCODER:
             setting, _, options = row.settings.partition(" ")
             name = " ".join([setting.rpartition("-")[0], options]).strip()  # without a checksum
-            rows.append([row.task, name, row.median, row.error])
+            rows.append([row.task, name, row.median, row.standard_error])
     add_to_record(TRIALS_RECORD, rows, ["task", "setting", "score", "error"], num_keys=2)
 
 
@@ -170,14 +171,14 @@ def write_record(run):
         if encoder == TRIALS:
             continue
         for row in scored_rows(path):
-            if row.start == "scratch" or row.start.endswith(".pt"):
+            if row.predictor == ENCODER:
                 predictor, name = encoder, path.parent.name
-            elif row.start == TAG_ENSEMBLE:
+            elif row.predictor == TAG_ENSEMBLE:
                 predictor, name = f"{encoder}{WITH_CRF}", path.parent.name
             else:  # each run has the same baselines
-                predictor, name = row.start, ""
-            scores = [row.median, row.error, row.lead, row.lead_error]
-            rows.append([row.task, predictor, name, row.split, *scores])
+                predictor, name = row.predictor, ""
+            scores = [row.median, row.standard_error, row.lead, row.lead_standard_error]
+            rows.append([row.task, predictor, name, row.file, *scores])
     columns = ["task", "predictor", "run", "file", "score", "error", "lead", "lead_error"]
     add_to_record(RECORD, rows, columns, num_keys=4)
 

@@ -298,7 +298,11 @@ def with_baselines(runs, baseline_run, outcome, results, scores, seed_runs, best
     """
     dev_predictions = []
     for run in seed_runs:
-        dev_predictions.append(None if run.seed == best else predict_dev(runs, run))
+        if run.seed == best:
+            splits = runs.validation_splits()
+            dev_predictions.append({split: scores[split].predictions for split in splits})
+        else:
+            dev_predictions.append(predict_dev(runs, run))
     return baseline_run.compare(outcome, results, scores, dev_predictions)
 
 

@@ -49,15 +49,15 @@ def test_the_page_has_the_table_of_the_record():
     assert block.strip() == addresses.accuracy_table("addresses").strip()
 
 
-def test_a_record_names_predictors_not_paths(tmp_path, monkeypatch):
-    columns = ["split", "median", "error", "seeds", "start"]
+def test_a_record_names_predictors(tmp_path, monkeypatch):
+    columns = ["file", "median", "standard_error", "seeds", "predictor"]
     tables = {
         "pretrained": [
-            ["dev.tsv", 61.0, 2.0, 5, "/somewhere/checkpoint_best.pt"],
+            ["dev.tsv", 61.0, 2.0, 5, "encoder"],
             ["dev.tsv", 60.0, 2.5, 1, "bag of words"],
         ],
         "scratch": [
-            ["dev.tsv", 50.0, 3.0, 5, "scratch"],
+            ["dev.tsv", 50.0, 3.0, 5, "encoder"],
             ["dev.tsv", 60.0, 2.5, 1, "bag of words"],
         ],
     }

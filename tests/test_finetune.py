@@ -133,12 +133,12 @@ def check_rows_of_mnli(save, start, runs, printed):
     files = ["dev_matched.tsv", "dev_mismatched.tsv"]
     for row, split, file in zip(rows, ["valid", "valid1"], files):
         scores = [scores_of(run)[split]["accuracy"] for run in runs]
-        columns = ("task", "split", "metric", "seeds")
+        columns = ("task", "file", "metric", "seeds")
         assert [row[name] for name in columns] == ["MNLI", file, "accuracy", "2"]
         median = np.median(scores)
         assert float(row["median"]) == pytest.approx(median, abs=0.01)
-        assert float(row["deviation"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
-        score = f"{median:.2f} ± {row['error']}, median of 2 seeds"
+        assert float(row["std"]) == pytest.approx(np.std(scores, ddof=1), abs=0.01)
+        score = f"{median:.2f} ± {row['standard_error']}, median of 2 seeds"
         assert re.search(rf"\nMNLI, accuracy on {file}:\n  encoder +{score}", printed)
 
 
@@ -149,7 +149,7 @@ def times_of_checkpoints(runs):
 def seeds_of_rows(save, start):
     """The numbers of seeds of the rows of a checkpoint, without those of a test file."""
     rows = [row for row in table(save) if row["start"] == str(start)]
-    return [row["seeds"] for row in rows if row["split"] != "test.tsv"]
+    return [row["seeds"] for row in rows if row["file"] != "test.tsv"]
 
 
 def column_of(path, number):
@@ -157,17 +157,17 @@ def column_of(path, number):
     return [line.split("\t")[number] for line in path.read_text().splitlines()[1:]]
 
 
-def test_a_bag_of_words_stands_beside_every_score(pretrained, files, arguments, tmp_path):
+def test_a_bag_of_words_stands_beside_every_score(files, arguments, tmp_path):
     """Also on a test file that has labels, which the best seed predicts once."""
     own = tmp_path / "own"
     write_texts_with_or_without_k(own)
     printed = script(SENTENCES, "--labelled", own, *arguments, "--seeds", 2).stdout
-    rows = {(row["split"], row["start"]): row for row in table(tmp_path / "save")}
-    encoder = str(pretrained[1])
+    rows = {(row["file"], row["predictor"]): row for row in table(tmp_path / "save")}
+    encoder = "encoder"
     assert [*rows] == [
         *[("dev.tsv", encoder), ("test.tsv", encoder)],
-        *[("dev.tsv", start) for start in BASELINES],
-        *[("test.tsv", start) for start in BASELINES],
+        *[("dev.tsv", baseline) for baseline in BASELINES],
+        *[("test.tsv", baseline) for baseline in BASELINES],
         *[("dev.tsv", TOGETHER), ("test.tsv", TOGETHER)],
     ]
     # A bag of words also reads letters within words, which show the label.
@@ -551,7 +551,7 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     medians = {row["metric"]: float(row["median"]) for row in ours}
     assert medians == pytest.approx(scores_of(run)["valid"], abs=0.01)
     assert list(medians) == ["pearson", "spearman"]
-    assert [row["start"] for row in rows[2:]] == [*["bag of words"] * 2, *[TOGETHER] * 2]
+    assert [row["predictor"] for row in rows[2:]] == [*["bag of words"] * 2, *[TOGETHER] * 2]
     # With another test file, the old predictions are kept under another name.
     test = files / "STS-B" / "test.tsv"
     test.write_text("".join(test.read_text().splitlines(True)[:3]))
@@ -576,7 +576,7 @@ def check_votes_on_words(folder, model, run, save, data):
     expected = compute_tag_scores(tagged.metrics, targets, predicted)
     recorded = {}
     for row in table(save):
-        if row["start"] == "encoder and CRF together" and row["split"] == "dev.txt":
+        if row["predictor"] == "encoder and CRF together" and row["file"] == "dev.txt":
             recorded[row["metric"]] = float(row["median"])
     assert recorded == pytest.approx(expected, abs=0.005)
     texts = folder.parent / "texts.txt"
@@ -604,11 +604,11 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     printed = script(*tagging, "--seeds", 1).stdout
     assert "3 labels: B-X (131), I-X (20), O (622)" in printed
     assert printed.count("labels:") == 1
-    rows = [(row["start"], row["metric"]) for row in table(save) if row["split"] == "dev.txt"]
+    rows = [(row["predictor"], row["metric"]) for row in table(save) if row["file"] == "dev.txt"]
     metrics = ["f1", "precision", "recall", "accuracy"]
     both = "encoder and CRF together"
-    starts = [str(pretrained[1]), "CRF", "most frequent tag of each word", both]
-    assert rows == [(start, metric) for start in starts for metric in metrics]
+    predictors = ["encoder", "CRF", "most frequent tag of each word", both]
+    assert rows == [(predictor, metric) for predictor in predictors for metric in metrics]
     _, _, scores = printed.partition("\ntagged, f1 on dev.txt:\n")
     of_encoder, of_crf, of_frequent_tags, of_both, *_ = scores.splitlines()
     assert re.fullmatch(r"  encoder  .* compared with the CRF", of_encoder)
@@ -676,9 +676,8 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
             "encoder.relative_bias.table.weight",
         ]:
             assert torch.allclose(before[name], after[name], atol=1e-6) == is_pretrained
-    starts = [row["start"] for row in table(save) if row["split"] == "dev.tsv"]
-    encoders = [start for start in starts if start not in (*BASELINES, TOGETHER)]
-    assert encoders == [str(start), "scratch"]
+    starts = [row["start"] for row in table(save) if row["file"] == "dev.tsv"]
+    assert [*filter(None, starts)] == [str(start), "scratch"]
 
 
 def test_a_search_and_then_a_job_for_each_seed(files, arguments, pretrained, tmp_path):
@@ -800,8 +799,8 @@ def test_the_table_of_results(tmp_path, capsys):
     assert path.read_bytes().startswith(before + b"\n")
     assert path.read_bytes().count(b"\n") == 4
     fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:6] == ["b", "f", "1a2b", "f1", "nan"]
-    assert fields[13:] == ["1.00 nan", "\\x85", "s"]
+    assert fields[1:7] == ["b", "f", "1a2b", "f1", "encoder", "nan"]
+    assert fields[14:] == ["1.00 nan", "\\x85", "s"]
     # Runs are ranked by the metric that is asked for, or else by the first.
     scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
     assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]

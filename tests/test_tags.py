@@ -81,27 +81,25 @@ def test_each_sentence_is_in_one_file_that_fine_tuning_reads(archives, tmp_path)
 
 def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, monkeypatch):
     monkeypatch.setattr(tags, "RECORDS", tmp_path)
-    starts = {
-        "small-1": ("a.pt", 50.0),
-        "small-2": ("b.pt", 60.0),
-        "untrained-1": ("scratch", 30.0),
-    }
-    for run, (start, score) in starts.items():
+    scores = {"small-1": 50.0, "small-2": 60.0, "untrained-1": 30.0}
+    for run, score in scores.items():
         rows = []
         for task, metric in tags.METRICS.items():
             for split in ["dev.txt", "test.txt"]:
-                rows.append([task, split, metric, score, 1.0, start, score - 70, 2.0])
+                rows.append([task, split, metric, score, 1.0, "encoder", score - 70, 2.0])
                 rows.append([task, split, metric, 70.0, 1.0, "CRF"])
                 rows.append([task, split, "precision", 10.0, 1.0, "CRF"])
                 rows.append([task, split, metric, 75.0, 1.0, "encoder and CRF together", 5.0, 2.0])
         folder = tmp_path / "tags" / run
         folder.mkdir(parents=True)
-        columns = ["task", "split", "metric", "median", "error", "start", "lead", "lead_error"]
+        columns = (
+            "task file metric median standard_error predictor lead lead_standard_error".split()
+        )
         pd.DataFrame(rows, columns=columns).to_csv(folder / "results.tsv", sep="\t", index=False)
     folder = tmp_path / "tags" / tags.TRIALS
     folder.mkdir()
     settings = ["batch32-epochs5-1a2b", "batch32-epochs5-3c4d --lr 1"]
-    row = ["dutch_entities", "dev.txt", "f1", 40.0, 1.0, "a.pt", -30.0, 2.0]
+    row = ["dutch_entities", "dev.txt", "f1", 40.0, 1.0, "encoder", -30.0, 2.0]
     rows = [[*row, name] for name in settings]
     pd.DataFrame(rows, columns=[*columns, "settings"]).to_csv(
         folder / "results.tsv", sep="\t", index=False

@@ -73,13 +73,17 @@ class BaselineRun(ABC):
     def predictions_of_split(self, split, outputs):
         """What the baseline predicts: {index of an example: as a task's `compute_predictions`}."""
 
+    def votes_of_split(self, split, outputs):
+        """What the baseline votes with beside an encoder, in the form of its predictions."""
+        return self.predictions_of_split(split, outputs)
+
     @abstractmethod
-    def combined_predictions(self, encoder, baseline):
-        """Further predictions, made from both.
+    def combined_predictions(self, encoder, votes):
+        """Further predictions, made from an encoder's and the baseline's votes.
 
         Args:
-            encoder, baseline: {split: {index of an example: prediction}}
-        Returns: {predictor: {split: {index of an example: prediction}}}
+            encoder, votes: {split: {index of a sequence: prediction}}, of the same splits
+        Returns: {predictor: {split: {index of a sequence: prediction}}}
         """
 
     @property
@@ -131,22 +135,22 @@ class BaselineRun(ABC):
             outcome: `BaselineOutcome`
             encoder_results: list of `finetune_results.Result` of the encoder on the same files
             encoder_scores: {split: `SplitScores` of the encoder's reported model}
-            dev_predictions: of each of its seeds, {split: predictions} for the dev files; None for
-                that of the reported model
+            dev_predictions: of each of its seeds, {split: predictions} for the dev files
         Returns:
             list of Results: those of the encoder, with their lead over the baseline, of the
                 baselines, and of what is combined from both, with each seed of the encoder
             {split: {predictor: `SplitScores`}}
         """
-        baseline = self.baseline_predictions(outcome)
-        scores_of_splits = self.scores_of_splits(baseline, encoder_scores)
-        votes_of_seeds = []
-        for encoder in dev_predictions:
-            votes = None
-            if encoder is not None:
-                baseline_of_dev = {split: baseline[split] for split in encoder}
-                votes = self.combined_predictions(encoder, baseline_of_dev)
-            votes_of_seeds.append(votes)
+        baseline = self.of_splits(outcome, self.predictions_of_split)
+        votes = self.of_splits(outcome, self.votes_of_split)
+        encoder = {split: scores.predictions for split, scores in encoder_scores.items()}
+        combined = self.combined_predictions(encoder, votes)
+        predictions = {self.predictor: baseline, **combined}
+        scores_of_splits = self.scores_of_splits(predictions, encoder_scores)
+        combined_of_seeds = []
+        for predictions_of_seed in dev_predictions:
+            votes_on_dev = {split: votes[split] for split in predictions_of_seed}
+            combined_of_seeds.append(self.combined_predictions(predictions_of_seed, votes_on_dev))
         compared_results = []
         combined_results = []
         for result in encoder_results:
@@ -154,62 +158,57 @@ class BaselineRun(ABC):
             scores = scores_of_splits[split]
             compared_results.append(self.with_lead(result, scores))
             for predictor in scores.keys() - {ENCODER, self.predictor}:
-                combined = replace(
+                values = self.values_of_seeds(
+                    scores[predictor],
+                    result.metric,
+                    [combined[predictor] for combined in combined_of_seeds],
+                )
+                combined_result = replace(
                     result,
                     predictor=predictor,
-                    values=self.values_of_seeds(scores, predictor, result.metric, votes_of_seeds),
+                    values=values,
                     standard_error=scores[predictor].standard_errors[result.metric],
                     start="",
                     settings=f"{result.settings} {self.name}",
                 )
-                combined_results.append(self.with_lead(combined, scores))
+                combined_results.append(self.with_lead(combined_result, scores))
         baseline_results = [self.result(score, self.name) for score in outcome.scores]
         return [*compared_results, *baseline_results, *combined_results], scores_of_splits
 
-    def values_of_seeds(self, scores, predictor, metric, votes_of_seeds):
+    def values_of_seeds(self, scores, metric, predictions_of_seeds):
         """The scores of what is combined from the baseline and each seed, in the order of seeds.
 
         Args:
-            scores: {predictor: `SplitScores`} of the split, with the reported model
-            predictor: name of what is combined
-            votes_of_seeds: for each seed, {predictor: {split: predictions}}; None for the reported
-                model. On splits that a seed has not predicted, it has no score.
+            scores: `SplitScores` with the reported model, which alone has predicted a test file
+            predictions_of_seeds: for each seed, {split: predictions} for the dev files
         """
+        dataset = self.task.datasets[scores.split]
         values = []
-        for votes in votes_of_seeds:
-            if votes is None:
-                values.append(scores[predictor].values[metric])
-            elif scores[predictor].split in votes[predictor]:
-                predictions = votes[predictor][scores[predictor].split]
-                dataset = self.task.datasets[scores[predictor].split]
-                values.append(self.task.compute_scores(dataset, predictions)[metric])
-        return values
+        for predictions in predictions_of_seeds:
+            if scores.split in predictions:
+                values.append(self.task.compute_scores(dataset, predictions[scores.split])[metric])
+        return values or [scores.values[metric]]
 
-    def baseline_predictions(self, outcome):
-        """What the baseline predicts: {split: {index of an example: prediction}}."""
-        predictions = {}
+    def of_splits(self, outcome, convert):
+        """The outputs of an outcome in another form: {split: what `convert` makes of them}."""
+        converted = {}
         for file_name, outputs in outcome.outputs.items():
             split = self.split_of_file[file_name]
-            predictions[split] = self.predictions_of_split(split, outputs)
-        return predictions
+            converted[split] = convert(split, outputs)
+        return converted
 
-    def scores_of_splits(self, baseline, encoder_scores):
-        """The scores of encoder, baseline and both together.
+    def scores_of_splits(self, predictions, encoder_scores):
+        """The scores of all predictors.
 
         Args:
-            baseline: of `baseline_predictions`
+            predictions: {predictor: {split: predictions}}, without the encoder's
             encoder_scores: as for `compare`
         Returns: {split: {predictor: `SplitScores`}}
         """
-        encoder = {split: scores.predictions for split, scores in encoder_scores.items()}
-        predictions = {self.predictor: baseline, **self.combined_predictions(encoder, baseline)}
-        scores = {}
-        for split in baseline:
-            scores[split] = {ENCODER: encoder_scores[split]}
-            for predictor, predictions_by_split in predictions.items():
-                scores[split][predictor] = SplitScores(
-                    self.task, split, predictions_by_split[split]
-                )
+        scores = {split: {ENCODER: of_split} for split, of_split in encoder_scores.items()}
+        for predictor, predictions_by_split in predictions.items():
+            for split, predictions_of_split in predictions_by_split.items():
+                scores[split][predictor] = SplitScores(self.task, split, predictions_of_split)
         return scores
 
     def with_lead(self, result, scores):
@@ -256,24 +255,24 @@ class BagOfWordsRun(BaselineRun):
     def predictions_of_split(self, split, outputs):
         return dict(zip(self.task.datasets[split].labelled_examples(), outputs))
 
-    def combined_predictions(self, encoder, baseline):
-        """The votes of encoder and bag of words together.
+    def combined_predictions(self, encoder, votes):
+        """The means of encoder and bag of words.
 
         Their units come from the dev file, where all examples have labels.
         """
         dev = self.task.datasets["valid"].labelled_examples()
         encoder_dev = rows_of_examples(encoder["valid"], dev)
-        baseline_dev = rows_of_examples(baseline["valid"], dev)
+        votes_dev = rows_of_examples(votes["valid"], dev)
         both = {}
-        for split in baseline:
-            indices = [*baseline[split]]
-            votes = average_predictions(
+        for split in votes:
+            indices = [*votes[split]]
+            means = average_predictions(
                 rows_of_examples(encoder[split], indices),
-                rows_of_examples(baseline[split], indices),
+                rows_of_examples(votes[split], indices),
                 encoder_dev,
-                baseline_dev,
+                votes_dev,
             )
-            both[split] = dict(zip(indices, votes.tolist()))
+            both[split] = dict(zip(indices, means.tolist()))
         return {ENSEMBLE: both}
 
 
@@ -284,29 +283,27 @@ class CrfRun(BaselineRun):
     module = "crf"
     form_of_outputs = "tags and probabilities"
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.probabilities = {}  # {split: {index of a sequence: (words, labels)}}
-
     def options(self):
         column = str(self.task.cfg.conllu_column)
         return [] if column == CONLLU_COLUMNS[0] else ["--conllu-column", column]
 
     def predictions_of_split(self, split, outputs):
-        """1 for the tag of each word, and 0 for the others: (words, labels) of each sequence.
-
-        Keeps the probabilities, with which the CRF votes: its most probable sequence has more than
-        the most probable tag of each word.
-        """
+        """1 for the tag of each word, and 0 for the others: (words, labels) of each sequence."""
         num_labels = len(self.task.state.labels)
         tags = []
-        probabilities = []
         for outputs_of_sentence in outputs:
-            indices, probabilities_of_words = split_word_outputs(outputs_of_sentence, num_labels)
+            indices, _ = split_word_outputs(outputs_of_sentence, num_labels)
             tags.append(one_hot(indices, num_labels))
-            probabilities.append(probabilities_of_words)
-        self.probabilities[split] = self.divide_among_sequences(split, probabilities)
         return self.divide_among_sequences(split, tags)
+
+    def votes_of_split(self, split, outputs):
+        """The probabilities: (words, labels) of each sequence.
+
+        The CRF's most probable sequence of tags has more than the most probable tag of each word.
+        """
+        num_labels = len(self.task.state.labels)
+        probabilities = [split_word_outputs(of_sentence, num_labels)[1] for of_sentence in outputs]
+        return self.divide_among_sequences(split, probabilities)
 
     def divide_among_sequences(self, split, sentences):
         """Divides what each sentence has for its words among the sequences that it was split into.
@@ -326,12 +323,12 @@ class CrfRun(BaselineRun):
             words_before = words_end
         return parts
 
-    def combined_predictions(self, encoder, baseline):
+    def combined_predictions(self, encoder, votes):
         """The means of the probabilities of encoder and CRF."""
         both = {}
-        for split in baseline:
+        for split, probabilities_of_crf in votes.items():
             both[split] = {}
-            for index, probabilities in self.probabilities[split].items():
+            for index, probabilities in probabilities_of_crf.items():
                 both[split][index] = average_probabilities(encoder[split][index], probabilities)
         return {TAG_ENSEMBLE: both}
 

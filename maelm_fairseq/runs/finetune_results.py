@@ -20,16 +20,17 @@ RESULTS_FILE = "results.tsv"
 TABLE_COLUMNS = [
     "date",
     "task",
-    "split",
+    "file",
     "file_sha256",
     "metric",
+    "predictor",
     "median",
     "min",
     "max",
-    "deviation",
-    "error",
+    "std",
+    "standard_error",
     "lead",  # over the bag of words or the CRF
-    "lead_error",
+    "lead_standard_error",
     "seeds",
     "values",
     "start",
@@ -49,7 +50,7 @@ class Result:
     values: List[float]  # of each seed; nan where it is not defined
     standard_error: float  # over examples
     predictor: str = ENCODER
-    start: str = ""  # what the encoder started from: a checkpoint, or "scratch"
+    start: str = ""  # of an encoder: the checkpoint it started from, or "scratch"
     settings: str = ""
     file_sha256: str = ""  # the first digits, which tell files of one name apart
     note: str = ""  # for the reader
@@ -100,23 +101,24 @@ class Result:
     def row(self):
         """The fields of TABLE_COLUMNS."""
         defined = np.array(self.values)[~np.isnan(self.values)]
-        deviation = defined.std(ddof=1) if len(defined) > 1 else math.nan
+        std = defined.std(ddof=1) if len(defined) > 1 else math.nan
         return [
             datetime.date.today().isoformat(),
             self.task,
             self.file_name,
             self.file_sha256,
             self.metric,
+            self.predictor,
             self.median,
             format_score(self.values_or_worst.min()),
             format_score(self.values_or_worst.max()),
-            f"{deviation:.2f}",
+            f"{std:.2f}",
             f"{self.standard_error:.2f}",
             f"{self.lead:.2f}",
             f"{self.lead_standard_error:.2f}",
             str(len(self.values)),
             " ".join(f"{value:.2f}" for value in self.values),
-            self.start or self.predictor,
+            self.start,
             self.settings,
         ]
 
