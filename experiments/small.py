@@ -126,7 +126,7 @@ def task_predictions(name, folder):
 
 def is_of_dev(labelled):
     """Whether each example is in the dev file, (n,); the others are in the test file."""
-    return np.isin(labelled.scored_indices, labelled.files["dev.tsv"])
+    return np.isin(labelled.scored_indices, labelled.indices_by_file["dev.tsv"])
 
 
 def run_evaluation(name, folder, pairs):

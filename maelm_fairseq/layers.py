@@ -23,7 +23,7 @@ AUTHORS = "authors"
 T5 = "t5"
 BUCKET_SCHEMES = [AUTHORS, T5]
 
-BIAS_ROW_MULTIPLE = 8  # elements
+BIAS_ROW_MULTIPLE = 8  # elements; see `RelativePositionBias`
 
 
 def authors_bucket(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:

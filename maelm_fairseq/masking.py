@@ -243,7 +243,7 @@ class Masking:
             targets=tokens[selected],
         )
 
-    def _select(self, rng, num_candidates, num_selected, words=None):
+    def _select(self, rng, num_candidates, num_selected, words):
         """Draws the positions to predict: int64 (K,), in random order.
 
         Args:
@@ -283,6 +283,6 @@ class Masking:
         return np.cumsum(starts) - 1
 
     def _random_tokens(self, rng, count):
-        """Random tokens of the text, none of which is [MASK]."""
+        """Tokens drawn uniformly from the vocabulary, none of which is [MASK]: int64 (count,)."""
         drawn = rng.integers(self.random_candidates.start, self.random_candidates.stop - 1, count)
         return drawn + (drawn >= self.mask_id)

@@ -260,7 +260,7 @@ def needs_no_change(mode, module):
 
 
 def check_task_options(cfg, task):
-    """Refuses a pretraining task that the model cannot do."""
+    """Refuses a pretraining task that the model cannot do, and warns of options without effect."""
     tokens = task.max_positions()
     advice = "lower it, or raise --max-positions"
     check_positions(tokens, cfg.max_positions, f"--tokens-per-sample {tokens}", advice)

@@ -26,7 +26,7 @@ class QueryGroup(NamedTuple):
 
 
 def total_queries(groups):
-    """The rows of all groups."""
+    """The number of rows of all groups."""
     return sum(group.num_queries for group in groups)
 
 

@@ -195,7 +195,9 @@ class MaeLmTask(MaeLmBaseTask):
             ("--total-num-update", decay, "the learning rate has not come down by then"),
         ]:
             if 0 < max_update < end:
-                logger.warning(f"training ends before {name}: {consequence}")
+                logger.warning(
+                    f"--max-update {max_update:,} is less than {name} {end:,}: {consequence}"
+                )
 
     def log_unigram_loss(self, train, valid):
         """Logs the loss of validation data under the token frequencies of training data.

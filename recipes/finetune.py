@@ -113,7 +113,7 @@ def finetune(runs, candidates):
     updates = runs.num_updates(chosen)
     if updates < FEW_UPDATES:
         epochs = math.ceil(chosen.epochs * FEW_UPDATES / updates)
-        print(f"only {updates} updates, as there are few examples: try --epochs {epochs}, too")
+        print(f"only {updates} updates, as there are few examples: also try --epochs {epochs}")
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {model}")
 

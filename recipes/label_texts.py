@@ -122,7 +122,7 @@ class SentenceLabeller(Labeller):
         self.name = "a bag of words"
         if model is not None:
             self.name = "an encoder and a bag of words together"
-            dev = next(iter(labelled.files.values()))
+            dev = next(iter(labelled.indices_by_file.values()))
             dev_texts = [labelled.texts[index] for index in dev]
             self.dev_votes = (
                 predict_class_scores(model, dev_texts, self.classes),

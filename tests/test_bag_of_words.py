@@ -60,7 +60,7 @@ def test_little_to_learn_from_is_learned(texts, labels):
 def test_the_strength_of_regularisation_is_chosen_by_folds():
     """Random labels need a strong one."""
     rng = np.random.default_rng(1)
-    strengths = bag_of_words_model.BAG_STRENGTHS
+    strengths = bag_of_words_model.REGULARISATION_GRID
     x = csr_matrix(rng.normal(size=(200, 50)))
     noise = rng.normal(size=200)
     signal = x.toarray() @ rng.normal(size=50)

@@ -75,9 +75,11 @@ def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path
     written = json.loads((tmp_path / "scores.json").read_text())
     tagged = crf.TaggedSentences(files)
     field = crf.ConditionalRandomField(tagged.train)
-    targets = [sentence.tags for sentence in tagged.files["dev.txt"]]
+    targets = [sentence.tags for sentence in tagged.sentences_by_file["dev.txt"]]
     predicted = []
-    for sentence, outputs in zip(tagged.files["dev.txt"], written["outputs"]["dev.txt"]):
+    for sentence, outputs in zip(
+        tagged.sentences_by_file["dev.txt"], written["outputs"]["dev.txt"]
+    ):
         indices, probabilities = split_word_outputs(outputs, len(tagged.labels))
         # They vote as those of a CRF that is trained to label texts.
         assert probabilities.tolist() == field.probabilities(sentence.words, tagged.labels).tolist()
@@ -101,7 +103,7 @@ def test_a_tag_that_training_does_not_have(files, split, expected):
         assert expected in error_of(crf.main, "--labelled", files)
     else:
         tagged = crf.TaggedSentences(files)
-        assert tagged.files["test.txt"][-1].tags == ["B-NEW"]
+        assert tagged.sentences_by_file["test.txt"][-1].tags == ["B-NEW"]
         assert tagged.labels == ["B-X", "O"]
 
 
@@ -119,7 +121,7 @@ def test_a_test_file_without_tags_is_not_scored(files, tag, reason):
         lines += [word + tag.format(next(words)) for word in sentence.words[:5]] + [""]
     (files / "test.txt").write_text("\n".join(lines))
     tagged = crf.TaggedSentences(files)
-    assert [*tagged.files] == ["dev.txt"]
+    assert [*tagged.sentences_by_file] == ["dev.txt"]
     assert tagged.summary[0].endswith(f"test.txt: not scored, as {reason}")
 
 

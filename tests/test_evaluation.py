@@ -248,7 +248,7 @@ def test_probes_select_by_leaving_one_out_inside_the_training_folds(classes, mon
     x, task = made_up(classes)
     x = x.astype(np.float64)
     strengths = [1.0, 100.0]
-    monkeypatch.setattr(probes, "RIDGE_STRENGTHS", strengths)
+    monkeypatch.setattr(probes, "RIDGE_ALPHAS", strengths)
     probed = probes.probe_all_layers(x, task)
     predictions, layers, losses = naive_probe(x, task, strengths)
     assert probed["layers"].tolist() == layers
@@ -268,7 +268,7 @@ def test_few_shot_examples_are_the_same_for_all_models_balanced_and_apart_from_w
     most = few_shot.training_examples(task, 128, repeat=0)
     assert np.bincount(task.targets[most]).tolist() == [33, 33, 33]  # half of each
     rest = np.setdiff1d(np.arange(200), rows)
-    monkeypatch.setattr(probes, "RIDGE_STRENGTHS", [10.0])
+    monkeypatch.setattr(probes, "RIDGE_ALPHAS", [10.0])
     z = scaled(x[1], rows)  # Layer 1 knows most.
     y = as_numbers(task.targets)
     predicted = ridge(z[rows], y[rows], 10.0)(z[rest]).argmax(1)

@@ -566,7 +566,7 @@ def check_votes_on_words(folder, model, run, save, data):
     """What encoder and CRF vote for is scored, and labels new texts, by the means of both."""
     tagged = crf.TaggedSentences(folder)
     field = crf.ConditionalRandomField(tagged.train)
-    sentences = tagged.files["dev.txt"]
+    sentences = tagged.sentences_by_file["dev.txt"]
     predicted = []
     for sentence in sentences:
         probabilities = model.word_probabilities(sentence.words).numpy()
@@ -664,7 +664,7 @@ def test_runs_start_from_the_pretrained_encoder_or_from_scratch(
     earlier_runs = set()
     for options, is_pretrained in [([], True), (["--from-scratch"], False)]:
         printed = script(SENTENCES, "--labelled", files / "own", *still, *options).stdout
-        assert ("own: fine-tuning anew, as the checkpoint" in printed) == bool(earlier_runs)
+        assert ("own: training again, as the checkpoint" in printed) == bool(earlier_runs)
         (run,) = {*save.glob("own/*/seed1")} - earlier_runs
         earlier_runs.add(run)
         assert checkpoint(run)["task_state"]["pretraining_updates"] == (2 if is_pretrained else 0)
@@ -826,7 +826,7 @@ def test_another_vocabulary_is_refused_before_any_training(files, arguments, tmp
     (["--seed", 7], "--seed: the recipe sets it; did you mean --seeds? leave it out"),
     (["--disable-validation"], "--disable-validation: the recipe sets it"),
     (["--lr-layer-decay", 2], "--lr-layer-decay 2.0 must be greater than 0 and at most 1"),
-    (["--weight-decay", -1], "--weight-decay -1.0 must be from 0"),
+    (["--weight-decay", -1], "--weight-decay -1.0 must be a finite number, at least 0"),
     (["--save-dir", "/proc/runs"], "/proc/runs: cannot be written (/proc: "),
     (["--lr-sched", "x"], "unrecognized arguments: --lr-sched x"),
     (["--best-checkpoint-metric=f1", "--maximize-best"], "unrecognized arguments: --maximize-best"),
@@ -943,7 +943,7 @@ def programs(monkeypatch):
 
     def make(*names):
         gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
-        monkeypatch.setattr(jobs, "environments", lambda count: gpus)
+        monkeypatch.setattr(jobs, "device_variables", lambda count: gpus)
         return jobs.Jobs()
 
     return make
@@ -996,15 +996,15 @@ def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
-    assert jobs.environments() == gpus
-    assert jobs.environments(1) == gpus[:1]
-    refuses(f"--jobs 4, but there are {len(expected)} GPUs", jobs.environments, 4)
+    assert jobs.device_variables() == gpus
+    assert jobs.device_variables(1) == gpus[:1]
+    refuses(f"--jobs 4, but there are {len(expected)} GPUs", jobs.device_variables, 4)
 
 
 def test_on_the_cpu_programs_share_the_cores(monkeypatch):
     monkeypatch.setattr(jobs.os, "sched_getaffinity", lambda _: range(8))
-    assert jobs.environments(3) == [{"OMP_NUM_THREADS": "2"}] * 3
-    assert jobs.environments() == [{}]  # all of them, as the user set it
+    assert jobs.device_variables(3) == [{"OMP_NUM_THREADS": "2"}] * 3
+    assert jobs.device_variables() == [{}]  # all of them, as the user set it
 
 
 def test_a_program_sees_its_device_alone(programs, tmp_path):

@@ -171,8 +171,8 @@ def test_models_that_label_are_on_the_default_device(pretrained, tmp_path, monke
 def check_mean_of_votes(files, model):
     """The labeller gives the texts of the dev file the labels with the highest mean."""
     examples = bag_of_words.LabelledExamples(files)
-    examples.files = {"dev.tsv": examples.files["dev.tsv"]}
-    dev = [examples.texts[number] for number in examples.files["dev.tsv"]]
+    examples.indices_by_file = {"dev.tsv": examples.indices_by_file["dev.tsv"]}
+    dev = [examples.texts[number] for number in examples.indices_by_file["dev.tsv"]]
     together = label_texts.SentenceLabeller(examples, model).label(dev)
     ours = label_texts.predict_class_scores(model, dev, examples.classes)
     theirs = bag_of_words.baseline_predictions(examples)["bag of words"][: len(dev)]
@@ -471,7 +471,7 @@ def test_answers_of_pieces_come_back_from_every_window(questions):
     for i in range(len(dataset)):
         _, tokens, target = dataset[i]
         window = dataset.windows[i]
-        owner = dataset.owners[i]
+        owner = dataset.example_of_sequence[i]
         asked = dataset.questions[owner]
         context = dataset.contexts[asked.context]
         part = tokens.tolist()[window.offset : -1]
@@ -525,13 +525,13 @@ def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
     qas = [question("good", "?", ("losh", 4)), moved, question("none", "?")]
     qas.append(question("second", "?", ("x", 0), ("kan", 0)))
     _, train = questions([(context, qas)], "train")
-    used = [train.questions[owner].id for owner in train.owners]
+    used = [train.questions[owner].id for owner in train.example_of_sequence]
     assert used == ["good", "none", "second"]
     message = "1 answers not at their answer_start, such as of moved: left out"
     assert message in train.summary
     task, dev = questions([(context, qas)])
     assert "not at their answer_start, such as of moved: scored by their texts" in dev.summary
-    assert dev.owners == [0, 1, 2, 3]
+    assert dev.example_of_sequence == [0, 1, 2, 3]
     assert task.state.may_be_empty
     refuses("no answer is at its answer_start", questions, [(context, [moved])], "train")
 
@@ -760,7 +760,7 @@ def test_errors_are_over_questions_also_where_contexts_are_split(pretrained, tmp
             torch.from_numpy(rng.normal(size=(1, len(window.tokens), 2))),
             torch.tensor([window.tokens]),
         )[0].numpy()
-        pieces = dataset.contexts[dataset.questions[dataset.owners[index]].context]
+        pieces = dataset.contexts[dataset.questions[dataset.example_of_sequence[index]].context]
         predictions[index] = best_in_window(scores, window, pieces)
     scores = SplitScores(task, "valid", predictions)
     texts = task.answer_texts(dataset, predictions)

@@ -43,7 +43,8 @@ def effective_rank(singular_values, tau=TAU):
 class TokenMoments:
     """X^T X of the representations X of each group at each depth, exact for any number of tokens.
 
-    `matrices` maps each group to float64 (D, C, C), `num_tokens` each to the number of its tokens.
+    `matrices` maps each group that has been added to float64 (D, C, C), and `num_tokens` to the
+    number of its tokens.
     """
 
     def __init__(self):
@@ -189,13 +190,13 @@ def encode_with_mask(model, tokens, masked, padding):
 
 
 def analyse(model, blocks, taus=(TAU,), progress=None):
-    """Computes everything that the program writes about one model.
+    """Computes what the tables and the figure show of one model.
 
     Args:
         model, blocks, progress: as for `measure_moments`
         taus: thresholds tau of the effective rank
     Returns:
-        ranks: list of dicts: layer, token_group, tau, tokens, rank
+        rows: list of dicts: layer, token_group, tau, tokens, rank
         dimensions: list of dicts: layer, tau, mask_outside_real (`TokenMoments.mask_dimensions`)
         spectra: {group: float64 (D, C) singular values}
     """

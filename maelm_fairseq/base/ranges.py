@@ -5,6 +5,7 @@ from typing import NamedTuple
 from .errors import UsageError
 
 INT32_MAX = 2**31 - 1  # the default upper limit of integers
+MAX_FLOAT = 1e300  # of numbers that need not be whole
 
 
 class Range(NamedTuple):
@@ -20,6 +21,9 @@ class Range(NamedTuple):
             raise UsageError(f"{name} {value} must be {self}")
 
     def __str__(self):
+        if self.maximum == MAX_FLOAT:  # a limit that nobody needs to know
+            at_least = f", at least {self.minimum:,}" if self.minimum != -MAX_FLOAT else ""
+            return f"a finite number{at_least}"
         if not self.excluded:
             return f"from {self.minimum:,} to {self.maximum:,}"
         lower = "greater than" if self.minimum in self.excluded else "at least"

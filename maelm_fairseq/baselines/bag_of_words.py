@@ -75,7 +75,7 @@ class LabelledExamples:
                 self.summary.append(warning)
         self.metrics = train.schema.metrics_of(self.classes or [])
         self.texts = []
-        self.files = {}
+        self.indices_by_file = {}
         targets = []
         for split, table in tables.items():
             start = len(targets)
@@ -89,7 +89,7 @@ class LabelledExamples:
             if split == "train":
                 self.train_indices = indices
             else:
-                self.files[os.path.basename(table.path)] = indices
+                self.indices_by_file[os.path.basename(table.path)] = indices
         self.targets = np.array(targets)
 
     @property
@@ -116,10 +116,10 @@ def baseline_predictions(labelled):
 def score_files(labelled, predictions) -> List[Score]:
     """The scores of `baseline_predictions`, or of others like them, on every file with labels."""
     scores = []
-    for name, indices in labelled.files.items():
+    for name, indices in labelled.indices_by_file.items():
         targets = labelled.targets[indices]
-        for predictor, of_rest in predictions.items():
-            predicted = argmax_or_value(of_rest[indices - len(labelled.train_indices)])
+        for predictor, outputs in predictions.items():
+            predicted = argmax_or_value(outputs[indices - len(labelled.train_indices)])
 
             def score_subset(rows, targets=targets, predicted=predicted):
                 return compute_scores(labelled.metrics, targets[rows], predicted[rows])
@@ -157,10 +157,10 @@ def main():
     show_scores(scores)
     if args.dest:
         kept = {}
-        for name, indices in labelled.files.items():
+        for name, indices in labelled.indices_by_file.items():
             if len(indices):
-                rows_of_rest = indices - len(labelled.train_indices)
-                kept[name] = predictions[BAG_OF_WORDS][rows_of_rest].tolist()
+                rows = indices - len(labelled.train_indices)
+                kept[name] = predictions[BAG_OF_WORDS][rows].tolist()
         save_outcome(scores, kept, args.dest)
 
 

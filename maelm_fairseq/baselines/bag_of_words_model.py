@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 
 WORD_NGRAMS = dict(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
 LETTER_NGRAMS = dict(ngram_range=(2, 5), analyzer="char_wb")
-BAG_STRENGTHS = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of the ridge
+REGULARISATION_GRID = [0.1, 0.3, 1, 3, 10]  # C of the support vector machine, alpha of the ridge
 BAG_FOLDS = 5
 
 
@@ -121,13 +121,13 @@ def train_best(x, targets):
     """
     if targets.dtype.kind == "f":
         model = Ridge()
-        strengths = {"alpha": BAG_STRENGTHS}
+        grid = {"alpha": REGULARISATION_GRID}
         scoring = "neg_mean_squared_error"
         fold_class = KFold
         most_folds = len(targets)
     else:
         model = LinearSVC(random_state=0)
-        strengths = {"C": BAG_STRENGTHS}
+        grid = {"C": REGULARISATION_GRID}
         scoring = "accuracy"
         fold_class = StratifiedKFold
         sizes = sorted(Counter(targets.tolist()).values())
@@ -139,7 +139,7 @@ def train_best(x, targets):
     if most_folds == 1:
         return model.fit(x, targets)
     folds = fold_class(min(BAG_FOLDS, most_folds), shuffle=True, random_state=0)
-    search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
+    search = GridSearchCV(model, grid, cv=folds, scoring=scoring)
     return search.fit(x, targets).best_estimator_
 
 

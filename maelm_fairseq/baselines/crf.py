@@ -170,11 +170,11 @@ class TaggedSentences:
     def __init__(self, folder, column=CONLLU_COLUMNS[0]):
         self.labels, files, self.summary = read_tagged_folder(folder, column)
         self.metrics = metrics_of_tags(self.labels)
-        self.files = {}
+        self.sentences_by_file = {}
         for path, sentences in files.items():
             self.summary.append(f"{path}: {describe_sentences(sentences)}")
-            self.files[os.path.basename(path)] = sentences
-        self.train = self.files.pop(next(iter(self.files)))
+            self.sentences_by_file[os.path.basename(path)] = sentences
+        self.train = self.sentences_by_file.pop(next(iter(self.sentences_by_file)))
 
 
 def baseline_tags(tagged, crf):
@@ -186,7 +186,7 @@ def baseline_tags(tagged, crf):
     for name, predictor in {CRF: crf, MOST_FREQUENT_TAG: MostFrequentTags(tagged.train)}.items():
         predictions[name] = {
             file: [predictor.tag(sentence.words) for sentence in sentences]
-            for file, sentences in tagged.files.items()
+            for file, sentences in tagged.sentences_by_file.items()
         }
     return predictions
 
@@ -194,7 +194,7 @@ def baseline_tags(tagged, crf):
 def score_tagged_files(tagged, predictions) -> List[Score]:
     """The scores of `baseline_tags` on every file with tags."""
     scores = []
-    for file, sentences in tagged.files.items():
+    for file, sentences in tagged.sentences_by_file.items():
         targets = [sentence.tags for sentence in sentences]
         for predictor, tags_by_file in predictions.items():
             predicted = tags_by_file[file]
@@ -219,7 +219,7 @@ def crf_outputs(tagged, crf, predictions):
     outputs = {}
     for file, tags_of_sentences in predictions.items():
         outputs[file] = []
-        for sentence, tags in zip(tagged.files[file], tags_of_sentences):
+        for sentence, tags in zip(tagged.sentences_by_file[file], tags_of_sentences):
             indices = [tagged.labels.index(tag) for tag in tags]
             probabilities = crf.probabilities(sentence.words, tagged.labels)
             outputs[file].append(join_word_outputs(indices, probabilities))

@@ -6,15 +6,15 @@ The fields of these classes have the names of a checkpoint's entries, and the ty
 from dataclasses import dataclass
 from typing import Annotated, Any, Dict, List, Optional, Tuple
 
-from ..base.ranges import Range
+from ..base.ranges import MAX_FLOAT, Range
 from ..fairseq_api import ChoiceEnum
 from ..metrics import METRICS
 
 Count = Annotated[int, Range(0, 2**53)]
 Epoch = Annotated[int, Range(1)]
 MetricName = ChoiceEnum(list(METRICS))
-Finite = Annotated[float, Range(-1e300, 1e300)]
-Positive = Annotated[float, Range(5e-324, 1e300)]
+Finite = Annotated[float, Range(-MAX_FLOAT, MAX_FLOAT)]
+Positive = Annotated[float, Range(5e-324, MAX_FLOAT)]
 Meter = Tuple[int, str, str, Dict[str, Any]]  # of fairseq: priority, name, class and state
 
 

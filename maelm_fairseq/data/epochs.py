@@ -154,8 +154,8 @@ class ResumableIterator(EpochBatchIterator):
         self._begin(consumed, num_skipped, max(1, num_skipped // self.num_shards))
         if self._num_skipped >= len(self.frozen_batches):
             raise UsageError(
-                f"{path}: its place is past the end of epoch {self.epoch}, so the data have "
-                "changed; use the same data, or start the epoch again with --reset-dataloader"
+                f"{path}: its position lies beyond the end of epoch {self.epoch}: the data "
+                "have changed; use the same data, or start the epoch again with --reset-dataloader"
             )
         self._next_epoch_itr = self._get_iterator_for_epoch(
             self.epoch, self.shuffle, offset=self._start

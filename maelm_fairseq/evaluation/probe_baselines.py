@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from ..baselines.bag_of_words import predict_most_frequent
-from ..baselines.bag_of_words_model import BAG_STRENGTHS, NgramCounts, train_and_predict
+from ..baselines.bag_of_words_model import REGULARISATION_GRID, NgramCounts, train_and_predict
 from ..baselines.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from .few_shot import SHOTS, has_few_shot, score_few_shot
 from .model_record import TEXT_FEATURE
@@ -44,7 +44,7 @@ def record_baselines(records, task, repeats):
     if frequent.origin(task.name, TEXT_FEATURE) != origin:
         arrays = {**shared, TEXT_FEATURE: most_frequent_by_folds(task)[None]}
         frequent.write(task.name, TEXT_FEATURE, origin, arrays)
-    bag_origin = {**origin, "strengths": str(BAG_STRENGTHS)}
+    bag_origin = {**origin, "strengths": str(REGULARISATION_GRID)}
     origins = {TEXT_FEATURE: bag_origin}
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**bag_origin, "repeats": f"{SHOTS} {repeats}"}

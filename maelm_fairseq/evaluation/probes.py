@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.preprocessing import StandardScaler
 
-RIDGE_STRENGTHS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
+RIDGE_ALPHAS = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5]  # of regularisation
 
 
 def score_predictions(predictions, targets):
@@ -36,7 +36,7 @@ def fit_ridge_probe(x, targets):
     """
     scale = StandardScaler().fit(x)
     model_class = RidgeCV if targets.dtype.kind == "f" else RidgeClassifierCV
-    model = model_class(RIDGE_STRENGTHS).fit(scale.transform(x), targets)
+    model = model_class(RIDGE_ALPHAS).fit(scale.transform(x), targets)
 
     def predict(rows):
         return model.predict(scale.transform(rows))

@@ -43,7 +43,7 @@ from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, 
 from .options import parse_args
 from .probe_baselines import BASELINES, record_baselines
 from .probe_tasks import read_probe_task
-from .probes import RIDGE_STRENGTHS, probe_all_layers, score_predictions
+from .probes import RIDGE_ALPHAS, probe_all_layers, score_predictions
 from .tables import FIRST_LINES, record_path, write_tables
 
 
@@ -73,7 +73,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
 
     `repeats` is how often few-shot probes are repeated.
     """
-    origin_of_probes = {"task": task.compute_sha256(), "probes": f"ridge {RIDGE_STRENGTHS}"}
+    origin_of_probes = {"task": task.compute_sha256(), "probes": f"ridge {RIDGE_ALPHAS}"}
     origins = {"mean": origin_of_probes, "first": origin_of_probes}
     if side_by_side:
         origins["side_by_side"] = origin_of_probes

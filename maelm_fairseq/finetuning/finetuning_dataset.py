@@ -15,16 +15,10 @@ IGNORE_INDEX = -100  # the target of a token that has none
 SORTED_POOL_SIZE = 1024
 
 
-def group_by_owner(owners):
-    """{owner: the indices of what it owns}, of the owner of each."""
-    indices = {}
-    for index, owner in enumerate(owners):
-        indices.setdefault(owner, []).append(index)
-    return indices
-
-
 class FineTuningDataset(EveryItemDataset):
     """Sequences of tokens with targets; subclasses add what predictions and scores need.
+
+    A long example, such as a sentence that exceeds the model's positions, is several sequences.
 
     Args:
         task: `FineTuningTask`
@@ -34,9 +28,12 @@ class FineTuningDataset(EveryItemDataset):
             token
         summary: what was read, for the log
         metrics: names of the scores; none where there are no labels
+        example_of_sequence: the index of the example of each sequence; None if each is an example
+
+    `split`, `summary`, `metrics` and `example_of_sequence` are attributes.
     """
 
-    def __init__(self, task, split, sequences, targets, summary, metrics):
+    def __init__(self, task, split, sequences, targets, summary, metrics, example_of_sequence=None):
         self.dictionary = task.dictionary
         self.seed = task.cfg.seed
         self.split = split
@@ -45,14 +42,21 @@ class FineTuningDataset(EveryItemDataset):
         self.sequences = [np.array(tokens, np.int32) for tokens in sequences]
         self.targets = list(map(np.array, targets))
         self.sizes = np.array([len(tokens) for tokens in sequences], np.int64)
+        if example_of_sequence is None:
+            example_of_sequence = list(range(len(sequences)))
+        self.example_of_sequence = example_of_sequence
 
     def labelled_examples(self):
         """The indices of the examples that have labels, in order; here, all examples have."""
-        return list(range(len(self)))
+        return list(dict.fromkeys(self.example_of_sequence))
 
     def sequences_of_examples(self):
-        """{index of each example that has labels: the indices of its sequences}; here, of one."""
-        return {index: [index] for index in self.labelled_examples()}
+        """{index of each example that has labels: the indices of its sequences}."""
+        sequences = {index: [] for index in self.labelled_examples()}
+        for sequence, example in enumerate(self.example_of_sequence):
+            if example in sequences:
+                sequences[example].append(sequence)
+        return sequences
 
     def __getitem__(self, index):
         tokens = torch.from_numpy(self.sequences[index]).long()

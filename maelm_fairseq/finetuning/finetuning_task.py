@@ -119,7 +119,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @abstractmethod
     def compute_predictions(self, output, sample, dataset):
-        """What the model predicts for the examples of a batch: a list of plain values for each."""
+        """What the model predicts for the sequences of a batch: a list of what can be pickled."""
 
     @abstractmethod
     def compute_scores(self, dataset, predictions):
@@ -127,7 +127,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
         Args:
             dataset: dataset of the split
-            predictions: {index of an example: what `compute_predictions` gives}
+            predictions: {index of a sequence: what `compute_predictions` gives}
         """
 
     @abstractmethod

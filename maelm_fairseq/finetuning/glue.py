@@ -1,4 +1,5 @@
-"""What only GLUE's tasks have: settings that others published, and the forms that its server takes.
+"""Settings for tasks of sentences, GLUE's as others published them, and the forms that its server
+takes.
 
 A task is known by the name of the folder of its files, such as RTE.
 """

@@ -15,7 +15,7 @@ def predict_split(task, model, split):
     Args:
         task, model: from `task_loading.load_task`
         split: such as "test"
-    Returns: {index of an example: what the task's `compute_predictions` gives}
+    Returns: {index of a sequence: what the task's `compute_predictions` gives}
     """
     task.load_dataset(split)
     dataset = task.datasets[split]

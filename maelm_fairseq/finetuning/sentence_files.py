@@ -105,7 +105,7 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
 
     Lines with another number of fields or without a usable label are skipped and counted. In a test
     file, every line is an example, with its label if it has one. Where all labels of a test file
-    are the same, they are secret: GLUE writes -1.
+    are the same, they are withheld: GLUE writes -1.
 
     Args:
         path: path of the file, whose header says which schema it has; without one it is CoLA's
@@ -140,7 +140,7 @@ def read_sentences(path, is_test=False, regression=False, training_schema=None):
             add_row(table, columns, line, fields, is_test)
     check_usable(table, len(rows))
     if is_test:
-        table = without_secret_labels(table)
+        table = without_withheld_labels(table)
         check_ids(table)
     return table
 
@@ -255,7 +255,7 @@ def check_usable(table, lines):
         raise UsageError(f"{table.path}: no examples; expected one per line after the header")
 
 
-def without_secret_labels(table):
+def without_withheld_labels(table):
     """A table of a test file, without its labels if all of them are the same."""
     if len({example.label for example in table.examples}) > 1:
         return table

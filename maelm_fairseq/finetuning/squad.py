@@ -10,7 +10,7 @@ from ..base.errors import UsageError
 from ..fairseq_api import FairseqDataclass, register_criterion, register_task
 from ..heads import SpanHead
 from .finetuning_criterion import FineTuningCriterion
-from .finetuning_dataset import FineTuningDataset, group_by_owner
+from .finetuning_dataset import FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import Hyperparameters, defaults_for_width
 from .labelled_files import is_test_split
@@ -85,22 +85,16 @@ class SquadDataset(FineTuningDataset):
         questions: list of `squad_files.Question`
         contexts: {context: its `windows.Pieces`}
         windows: the `windows.Window` of each sequence
-        owners: the index of the question of each window
         common: arguments of `FineTuningDataset`
 
     All but the last are attributes.
     """
 
-    def __init__(self, questions, contexts, windows, owners, **common):
+    def __init__(self, questions, contexts, windows, **common):
         super().__init__(**common)
         self.questions = questions
         self.contexts = contexts
         self.windows = windows
-        self.owners = owners
-
-    def sequences_of_examples(self):
-        """{index of each question: the indices of its windows}."""
-        return group_by_owner(self.owners)
 
 
 @register_task("squad", dataclass=FineTuningConfig)
@@ -135,7 +129,7 @@ class SquadTask(FineTuningTask):
         sizes = WindowSizes(self.max_tokens)
         targets = []
         windows = []
-        owners = []  # the index of the question of each window
+        question_of_window = []  # its index
         left_out = []
         contexts = {}
         cut = 0
@@ -154,7 +148,7 @@ class SquadTask(FineTuningTask):
             for window in sizes.windows(question_tokens, context.tokens):
                 targets.append(target_in_window(span, window))
                 windows.append(window)
-                owners.append(index)
+                question_of_window.append(index)
         if not windows:
             raise UsageError(f"{path}: no answer is at its answer_start; correct it")
         metrics = choose_metrics(questions, split)
@@ -166,13 +160,13 @@ class SquadTask(FineTuningTask):
             questions,
             contexts,
             windows,
-            owners,
             task=self,
             split=split,
             sequences=[window.tokens for window in windows],
             targets=targets,
             summary=summary,
             metrics=metrics,
+            example_of_sequence=question_of_window,
         )
 
     def sizes_text(self, sizes, cut):
@@ -196,7 +190,7 @@ class SquadTask(FineTuningTask):
         rows = []
         for index, scores in zip(sample["id"].tolist(), output.double().cpu().numpy()):
             window = dataset.windows[index]
-            question = dataset.questions[dataset.owners[index]]
+            question = dataset.questions[dataset.example_of_sequence[index]]
             pieces = dataset.contexts[question.context]
             rows.append(best_in_window(scores[: len(window.tokens)], window, pieces))
         return rows
@@ -208,7 +202,9 @@ class SquadTask(FineTuningTask):
         """
         candidates = {}
         for index, candidate in predictions.items():
-            candidates.setdefault(dataset.owners[index], []).append(Candidate(*candidate))
+            candidates.setdefault(dataset.example_of_sequence[index], []).append(
+                Candidate(*candidate)
+            )
         texts = {}
         for i in sorted(candidates):
             best = best_candidate(candidates[i])

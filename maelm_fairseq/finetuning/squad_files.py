@@ -64,7 +64,7 @@ def read_questions(path, is_test=False) -> List[Question]:
     squad = read_json(path, Squad, "SQuAD's JSON", "correct it")
     paragraphs = [paragraph for article in squad.data for paragraph in article.paragraphs]
     questions = {}
-    secret = False
+    has_withheld_answers = False
     for paragraph in paragraphs:
         for qa in paragraph.qas:
             location = f"{path}: question {short_repr(qa.get('id'))}"
@@ -75,7 +75,7 @@ def read_questions(path, is_test=False) -> List[Question]:
                         f"{location}: found no answers, expected a list, empty if there are none; "
                         "correct it"
                     )
-                secret = True
+                has_withheld_answers = True
             answers = tuple(entry.answers or ())
             if entry.id in questions:
                 raise UsageError(
@@ -89,7 +89,7 @@ def read_questions(path, is_test=False) -> List[Question]:
             f"{path}: found no questions, expected `data` with paragraphs and their `qas`; check "
             "the file"
         )
-    if secret:
+    if has_withheld_answers:
         return [question._replace(answers=()) for question in questions.values()]
     return list(questions.values())
 

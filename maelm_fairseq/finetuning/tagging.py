@@ -18,7 +18,7 @@ from ..metrics import (
 )
 from .conllu import COLUMN_HELP, CONLLU_COLUMNS
 from .finetuning_criterion import FineTuningCriterion
-from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset, group_by_owner
+from .finetuning_dataset import IGNORE_INDEX, FineTuningDataset
 from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
@@ -37,21 +37,13 @@ class TaggedDataset(FineTuningDataset):
     """Sentences of words; those that are too long for the model are several sequences of tokens.
 
     Args:
-        sentences: list of `tagged_sentences.Sentence`
-        sentence_of: the index of the sentence of each sequence
+        sentences: list of `tagged_sentences.Sentence`, an attribute
         common: arguments of `FineTuningDataset`
-
-    `sentences` and `sentence_of` are attributes.
     """
 
-    def __init__(self, sentences, sentence_of, **common):
+    def __init__(self, sentences, **common):
         super().__init__(**common)
         self.sentences = sentences
-        self.sentence_of = sentence_of
-
-    def sequences_of_examples(self):
-        """{index of each sentence: the indices of its sequences}."""
-        return group_by_owner(self.sentence_of)
 
     def num_words(self, index):
         """The words in a sequence."""
@@ -97,7 +89,7 @@ class TaggingTask(FineTuningTask):
     def make_dataset(self, path, split, sentences):
         sequences = []
         targets = []
-        sentence_of = []  # the index of the sentence of each sequence of tokens
+        sentence_of_sequence = []  # its index
         outcome = ""
         if is_test_split(split):
             reason = why_not_scored(sentences, self.state.labels)
@@ -113,7 +105,7 @@ class TaggingTask(FineTuningTask):
                 labels = labels[len(starts) :]
                 sequences.append(joined)
                 targets.append(target)
-                sentence_of.append(i)
+                sentence_of_sequence.append(i)
         metrics = self.metrics_of(sentences, split)
         summary = f"{path}: {self.summary_of(sentences, len(sequences))}{outcome}"
         if split == "train" and has_entities(self.state.labels) and self.ignores_capitals():
@@ -121,13 +113,13 @@ class TaggingTask(FineTuningTask):
             summary += "text without --lowercase"
         return TaggedDataset(
             sentences,
-            sentence_of,
             task=self,
             split=split,
             sequences=sequences,
             targets=targets,
             summary=summary,
             metrics=metrics,
+            example_of_sequence=sentence_of_sequence,
         )
 
     def ignores_capitals(self):
@@ -180,7 +172,9 @@ class TaggingTask(FineTuningTask):
 
     def tagged(self, dataset, predictions):
         """Yields each completely predicted `tagged_sentences.Sentence`, and its predicted tags."""
-        for i, parts in itertools.groupby(sorted(predictions), key=dataset.sentence_of.__getitem__):
+        for i, parts in itertools.groupby(
+            sorted(predictions), key=dataset.example_of_sequence.__getitem__
+        ):
             probabilities = np.concatenate([predictions[part] for part in parts])
             if len(probabilities) == len(dataset.sentences[i].words):
                 only_legal = bool(self.state.tags_are_legal)

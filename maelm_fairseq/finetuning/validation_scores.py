@@ -22,11 +22,11 @@ class ValidationScores:
     def __init__(self, task):
         self.task = task
         self.split = None  # the one that is validated, or was last
-        self.predictions = {}  # {index of an example: prediction}, of this split
+        self.predictions = {}  # {index of a sequence: prediction}, of this split
         self._indices_to_log = []  # of examples, since scores were last logged
 
     def gather(self, split, predictions):
-        """Adds the predictions of all processes, {index of an example: prediction} of each.
+        """Adds the predictions of all processes, {index of a sequence: prediction} of each.
 
         All processes call it at the same time, each with those for a batch of its own.
         """

@@ -54,7 +54,7 @@ class Exported(NamedTuple):
     class_name: str  # of transformers, or of the file of code
     left_out: list  # parts of the checkpoint that the class does not have
     comparison: str  # a sentence about what transformers answers
-    was_there: bool  # the folder held the same export before, and is unchanged
+    is_unchanged: bool  # the folder held the same export before, and is unchanged
 
 
 def parse_args():
@@ -84,8 +84,8 @@ def export(checkpoint, data, dest, format="auto", description=None):
         ImportError: a package of the extra `huggingface` is missing
     """
     dest = os.path.abspath(dest)
-    was_there = all(os.path.isfile(os.path.join(dest, name)) for name in (CONFIG, WEIGHTS))
-    if not was_there:
+    exists = all(os.path.isfile(os.path.join(dest, name)) for name in (CONFIG, WEIGHTS))
+    if not exists:
         check_new(dest)
     # These need the extra `huggingface`: without it, this fails now, not after the work.
     import safetensors.torch  # noqa: F401
@@ -110,7 +110,7 @@ def export(checkpoint, data, dest, format="auto", description=None):
     config = make_config(model, family, kind, labels, info.masks_in_encoder)
     tensors, remaining = weights.weights_for_transformers(model, family, kind, head_name)
 
-    with scratch_folder(dest) if was_there else atomic_folder(dest) as folder:
+    with scratch_folder(dest) if exists else atomic_folder(dest) as folder:
         write_model(folder, config, tensors, family)
         if kind.gives_features:
             write_json_files(folder, sentence_transformers_files(config, model.max_positions()))
@@ -118,12 +118,12 @@ def export(checkpoint, data, dest, format="auto", description=None):
         check_tokenizer(hf_tokenizer, tokenizer, recorded_lines(data), kind.reads_words)
         card = model_card(os.path.basename(dest), info, config, data, kind, description)
         Path(folder, CARD).write_text(card, encoding="utf-8")
-        if was_there:
+        if exists:
             check_same_files(dest, folder)
         hub_model = MaeLm(model, dictionary, tokenizer, data, info)
         comparison = compare_with_transformers(folder, config, hub_model, data, kind)
     left_out = sorted({name.partition(".")[0] for name in remaining | unused})
-    return Exported(config["architectures"][0], left_out, comparison, was_there)
+    return Exported(config["architectures"][0], left_out, comparison, is_unchanged=exists)
 
 
 def find_head(model, checkpoint):
@@ -222,7 +222,7 @@ def main():
         is_stock = not exported.class_name.startswith(weights.OWN_CLASSES.class_prefix)
         if is_stock and "lm_head" in exported.left_out:
             summary += " (to fill masks, export with --format code)"
-    if exported.was_there:
+    if exported.is_unchanged:
         print(f"the same already: {summary}; nothing was changed")
         if args.description:
             print(f"--description was not used: edit {os.path.join(args.dest, CARD)} instead")

@@ -71,7 +71,7 @@ class BaselineRun(ABC):
 
     @abstractmethod
     def predictions_of_split(self, split, outputs):
-        """What the baseline predicts: {index of an example: as a task's `compute_predictions`}."""
+        """What the baseline predicts: {index of a sequence: as a task's `compute_predictions`}."""
 
     def votes_of_split(self, split, outputs):
         """What the baseline votes with beside an encoder, in the form of its predictions."""
@@ -315,8 +315,8 @@ class CrfRun(BaselineRun):
         dataset = self.task.datasets[split]
         parts = {}
         words_before = 0  # in the same sentence
-        for index, sentence in enumerate(dataset.sentence_of):
-            if index and dataset.sentence_of[index - 1] != sentence:
+        for index, sentence in enumerate(dataset.example_of_sequence):
+            if index and dataset.example_of_sequence[index - 1] != sentence:
                 words_before = 0
             words_end = words_before + dataset.num_words(index)
             parts[index] = sentences[sentence][words_before:words_end]

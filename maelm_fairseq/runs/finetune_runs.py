@@ -144,8 +144,8 @@ class FineTuningRuns:
         names = [path.name for path in folder.parent.iterdir() if path.name.startswith(prefix)]
         if names:
             print(
-                f"{self.command.name}: fine-tuning anew, as the checkpoint, a labelled file, the "
-                f"vocabulary or an option is not that of {', '.join(sorted(names))}",
+                f"{self.command.name}: training again, as the checkpoint, a labelled file, the "
+                f"vocabulary or an option differs from {', '.join(sorted(names))}",
                 flush=True,
             )
 

@@ -17,7 +17,7 @@ from ..base.signals import EXIT_STOPPED, end_with_parent, handle_unless_ignored
 from .machines import DISTRIBUTED_VARIABLES
 
 
-def environments(jobs=None):
+def device_variables(jobs=None):
     """For each program that runs at the same time, the variables that limit it to its device.
 
     Args:
@@ -38,7 +38,7 @@ def environments(jobs=None):
 
 
 class Jobs:
-    """Programs that this process runs, `count` at the same time; see `environments`."""
+    """Programs that this process runs, `count` at the same time; see `device_variables`."""
 
     def __init__(self, count=None):
         self.count = 0
@@ -46,8 +46,8 @@ class Jobs:
         self.stopped = False
         self._is_requested = False  # whether a signal has stopped them, rather than a failure
         self._free = queue.Queue()  # the variables of devices that no program uses
-        for environment in environments(count):
-            self._free.put(environment)
+        for variables in device_variables(count):
+            self._free.put(variables)
             self.count += 1
 
     def stop_on_signals(self):

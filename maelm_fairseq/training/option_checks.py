@@ -9,7 +9,7 @@ from omegaconf import ListConfig
 
 from ..base.errors import UsageError
 from ..base.option_fields import as_dict, check_ranges, option_name
-from ..base.ranges import Range
+from ..base.ranges import MAX_FLOAT, Range
 from ..checkpoints.sections import component_name, is_fairseq_builtin
 from ..fairseq_api import MODEL_DATACLASS_REGISTRY, OPTIMIZER_DATACLASS_REGISTRY, criterions
 from ..optimizer import parse_betas
@@ -56,7 +56,6 @@ DATACLASS_REGISTRIES = {
     "criterion": criterions.CRITERION_DATACLASS_REGISTRY,
     "model": MODEL_DATACLASS_REGISTRY,
 }
-MAX_FLOAT = 1e300  # of numbers that need not be whole
 
 
 def trains_on_cpu(cfg):
@@ -155,7 +154,7 @@ def check_processes(distributed):
         is_too_many = processes > 1 and not is_by_hand
     if is_too_many:
         raise UsageError(
-            f"{processes} processes are asked for (--distributed-world-size, torchrun or SLURM), "
+            f"{processes} processes were requested (--distributed-world-size, torchrun or SLURM), "
             f"but PyTorch sees {devices or 'no'} GPUs: train in one process "
             "(--distributed-world-size 1, and --update-freq for the batch); for several machines "
             "without GPUs, see docs/pretraining.md"

@@ -173,6 +173,6 @@ def stop(update, checkpoint_folder, restarting_options=()):
     if checkpoint_folder:
         outcome = f"{command} resumes from {os.path.abspath(checkpoint_folder)}"
     else:
-        outcome = "no checkpoint was saved, as the options say"
+        outcome = "no checkpoint was saved (--no-save or --no-last-checkpoints)"
     logger.info(f"stopped on request at update {update}; {outcome}")
     sys.exit(EXIT_STOPPED if checkpoint_folder and not restarting_options else 1)
