@@ -17,6 +17,7 @@ from maelm_fairseq.checkpoints.building import build_model, read_checkpoint
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.heads import SequenceClassificationHead
 from maelm_fairseq.masking import NO_POSITION
+from maelm_fairseq.precision import is_fast_in_bfloat16
 
 BETAS, EPS = (0.9, 0.98), 1e-6
 # Random sentences that are sorted by length at a time, so that batches need little padding.
@@ -106,7 +107,7 @@ class Classifier(torch.nn.Module):
             absent = absent | dropped
         positions = torch.arange(tokens.size(1)).expand_as(tokens)
         positions = positions.masked_fill(absent, NO_POSITION)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_fast_in_bfloat16("cpu")):
             hidden = self.encoder(self.embed_tokens(tokens), positions, True, all_layers=True)
             return self.head(self.pooled(hidden, absent)[:, None]).float()
 

@@ -3,7 +3,6 @@
 From labelled files and a checkpoint to scores, a table of results and a submission.
 """
 
-import argparse
 import csv
 import json
 import math
@@ -11,10 +10,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -35,20 +31,17 @@ from conftest import (
     script,
 )
 from maelm_fairseq import hub
-from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.finetuning import glue
 from maelm_fairseq.finetuning.sentence_files import read_sentences
 from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
 from maelm_fairseq.finetuning.tagged_files import read_tagged
-from maelm_fairseq.finetuning.task_loading import task_class_of
 from maelm_fairseq.heads import HEAD_OF_POOLING
 from maelm_fairseq.metrics import compute_tag_scores
-from maelm_fairseq.runs import finetune_results, jobs, log_report
-from maelm_fairseq.runs.finetune_options import Run, hyperparameters_to_try
+from maelm_fairseq.runs import finetune_results, log_report
+from maelm_fairseq.runs.finetune_options import Run
 from maelm_fairseq.runs.finetune_runs import RunRecord
-from maelm_fairseq.runs.learning_curve import LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import STOPPED, finish, start
 from training import checkpoint, updates
@@ -314,127 +307,6 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(
     assert str(of_dev["encoder"]).endswith(lead)
 
 
-@pytest.mark.parametrize("encoder, bag, both, expected", [
-    ([84.0, 82.0, 10.0], 78.0, 78.5, "highest accuracy on dev.tsv: the encoder"),
-    ([81.0, 79.0, 10.0], 78.0, 78.5,
-     "highest accuracy on dev.tsv: the encoder, not clearly ahead of the bag of words"),
-    ([60.0], 78.0, 77.0, "highest accuracy on dev.tsv: the bag of words"),
-    ([77.0], 78.0, 77.0,
-     "highest accuracy on dev.tsv: the bag of words, not clearly ahead of the encoder"),
-    ([60.0], 78.0, 82.0, f"highest accuracy on dev.tsv: the {TOGETHER}"),
-    ([60.0], 78.0, 79.0,
-     f"highest accuracy on dev.tsv: the {TOGETHER}, not clearly ahead of the bag of words"),
-])  # fmt: skip
-def test_the_highest_score_is_named(encoder, bag, both, expected):
-    leads = [{"lead": np.median(encoder) - bag}, {"lead": both - bag}]
-    for lead in leads:
-        lead["baseline"] = "bag of words"
-        lead["difference_errors"] = {"bag of words": 1.0}
-    results = [
-        finetune_results.Result("a", "dev.tsv", "accuracy", encoder, 1.0, **leads[0]),
-        finetune_results.Result("a", "dev.tsv", "f1", [99.0], 1.0),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [bag], 1.0, "bag of words"),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [both], 1.0, TOGETHER, **leads[1]),
-    ]
-    assert finetune_results.compare_predictors(results).line == expected
-
-
-@pytest.mark.parametrize("encoder, bag, both, expected", [
-    (81.0, 80.0, 81.5, ["bag of words", "encoder", TOGETHER]),
-    (81.0, 70.0, 81.5, ["encoder", TOGETHER]),
-    (81.0, 80.0, 70.0, ["bag of words", "encoder"]),
-    (80.0, 80.5, 81.0, ["bag of words", TOGETHER]),  # the encoder costs more than it gives
-    (80.0, 81.0, 80.5, ["bag of words"]),
-    (50.0, 81.0, 81.004, ["bag of words"]),
-    (90.0, 70.0, 80.0, ["encoder"]),
-])  # fmt: skip
-def test_the_cheaper_predictors_that_are_as_good_can_label_texts(encoder, bag, both, expected):
-    results = []
-    for name, value in {"encoder": encoder, "bag of words": bag, TOGETHER: both}.items():
-        lead = {}
-        if name != "bag of words":
-            lead = dict(lead=value - bag, difference_errors={"bag of words": 1.0})
-        results.append(
-            finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
-        )
-    assert finetune_results.compare_predictors(results).worth_using == expected
-
-
-def test_what_both_share_with_the_encoder_is_paired():
-    results = [
-        finetune_results.Result("a", "dev.tsv", "accuracy", [79.0], 1.0),
-        finetune_results.Result(
-            "a",
-            "dev.tsv",
-            "accuracy",
-            [81.6],
-            1.0,
-            TOGETHER,
-            difference_errors={"encoder": 0.9, "bag of words": 0.9},
-        ),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [78.9], 1.0, "bag of words"),
-    ]
-    verdict = finetune_results.compare_predictors(results)
-    assert verdict.line == f"highest accuracy on dev.tsv: the {TOGETHER}"
-    assert verdict.worth_using == [TOGETHER]
-
-
-def test_no_predictor_is_offered_beside_a_cheaper_one_that_scores_more():
-    results = [
-        finetune_results.Result("a", "dev.txt", "f1", [61.5], 2.5),
-        finetune_results.Result("a", "dev.txt", "f1", [63.6], 2.5, "CRF"),
-        finetune_results.Result(
-            "a", "dev.txt", "f1", [66.5], 2.4, "encoder and CRF together",
-            difference_errors={"encoder": 3.0, "CRF": 1.3},
-        ),
-    ]  # fmt: skip
-    verdict = finetune_results.compare_predictors(results)
-    assert verdict.line.endswith("the encoder and CRF together, not clearly ahead of the encoder")
-    assert verdict.worth_using == ["encoder and CRF together"]
-
-
-def test_new_texts_are_labelled_although_the_most_frequent_class_is_highest():
-    results = [
-        finetune_results.Result("a", "dev.tsv", "accuracy", [80.0], 1.0),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [79.0], 1.0, "bag of words"),
-        finetune_results.Result("a", "dev.tsv", "accuracy", [80.0], 1.0, "most frequent class"),
-    ]
-    verdict = finetune_results.compare_predictors(results)
-    assert "the most frequent class, level with the encoder" in verdict.line
-    assert verdict.worth_using == ["bag of words", "encoder"]
-
-
-@pytest.mark.parametrize("encoder, bag, frequent, both, expected", [
-    (81.7, 58.3, 81.7, 81.0, "the most frequent class, level with the encoder"),
-    (100.0, 100.0, 60.0, 100.0, f"the bag of words, level with the encoder and the {TOGETHER}"),
-    (80.0, 79.5, 60.0, 80.0,
-     f"the encoder, level with the {TOGETHER}, not clearly ahead of the bag of words"),
-    (89.9, 60.0, 50.0, 90.0, f"the {TOGETHER}, not clearly ahead of the encoder"),
-    (50.0, 60.0, 90.0, 60.0, "the most frequent class"),
-    (np.nan, np.nan, np.nan, np.nan, "none, as it is undefined: "),
-])  # fmt: skip
-def test_a_tie_is_not_a_lead(encoder, bag, frequent, both, expected):
-    scores = {
-        finetune_results.ENCODER: encoder,
-        "bag of words": bag,
-        "most frequent class": frequent,
-    }
-    results = []
-    for name, value in {**scores, TOGETHER: both}.items():
-        lead = (
-            dict(lead=value - bag, difference_errors={"bag of words": 0.5})
-            if name in (finetune_results.ENCODER, TOGETHER)
-            else {}
-        )
-        result = finetune_results.Result("a", "dev.tsv", "accuracy", [value], 1.0, name, **lead)
-        results.append(result)
-    found = finetune_results.compare_predictors(results).line
-    if not np.isnan(encoder):
-        assert found == f"highest accuracy on dev.tsv: {expected}"
-    else:
-        assert found.startswith(f"highest accuracy on dev.tsv: {expected}")
-
-
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     """On sentences, because small encoders are fine-tuned on them for many epochs."""
     runs, candidates = run_main(begun, "--labelled", files / "own", *arguments)
@@ -450,16 +322,6 @@ def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
     labelled_as_table = shutil.copytree(files / "own", tmp_path / "results.tsv")
     fault = error_of(begun, "--labelled", labelled_as_table, *arguments)
     assert "results.tsv: found a folder called results.tsv; rename it" in fault
-
-
-def test_a_score_that_still_rises_is_pointed_out():
-    """By the median over seeds, over the last quarter, if it is more than the standard error."""
-    flat = [1, 50, 70, 70, 70, 71, 70, 70]
-    rising = [1, 20, 30, 40, 50, 60, 70, 80]
-    assert LearningCurve([rising, rising, flat], standard_error=2.0).late_rise() == 20
-    assert LearningCurve([rising, flat, flat], standard_error=2.0).late_rise() is None
-    assert LearningCurve([rising], standard_error=25.0).late_rise() is None
-    assert LearningCurve([[1, 90]], standard_error=1.0).late_rise() is None
 
 
 def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
@@ -493,41 +355,6 @@ def test_a_line_of_the_log_that_was_cut_is_left_out(tmp_path):
     lines = ['{"valid_num_updates": "1", "valid_loss": "2"}', '{"valid_num_updates": "2", "val']
     (tmp_path / "train.log").write_text("\n".join(lines))
     assert [*log_report.read_validations(tmp_path / "train.log")] == [1]
-
-
-def test_what_too_few_validations_do_not_show_is_said(capsys):
-    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([[1, 90]], result, epochs=2, default_epochs=2)
-    assert "too few validations, under 4, to tell" in capsys.readouterr().out
-    finetune.report_curves([[1, 30, 60, 90]], result, epochs=4, default_epochs=4)
-    assert capsys.readouterr().out.startswith("still improving: accuracy on dev.tsv rose by 30.00")
-    finetune.report_curves([[80, 90, 90, 90]], result, epochs=4, default_epochs=12)
-    printed = capsys.readouterr().out
-    assert printed.startswith("level at the end: accuracy on dev.tsv stayed within")
-    assert "after 50% of training; the rate falls to 0 there" in printed
-    assert printed.endswith("default for this encoder is --epochs 12\n")
-    finetune.report_curves([[60, 60, 60, 60, 60, 62, 50, 62]], result, epochs=8, default_epochs=8)
-    assert capsys.readouterr().out.startswith("not settled: accuracy on dev.tsv still changed by")
-    assert LearningCurve([[80, 90, 90, 90]], 1.0).level_since() == 0.5
-    assert LearningCurve([[90, 90, 80, 90]], 1.0).level_since() == 1
-    assert LearningCurve([[90, 90, 90, 90]], 1.0).level_since() == 0.25
-    assert LearningCurve([[90, 90, 90, np.nan]], 1.0).level_since() is None
-    # A curve that lacks validations does not count.
-    assert LearningCurve([[80, 90, 90, 90], [80, 90, 20]], 1.0).level_since() == 0.5
-
-
-def test_a_score_that_has_fallen_is_pointed_out(capsys):
-    """By the median over seeds, if it is more than the standard error."""
-    falling = [70, 80, 76, 77, 76, 76]
-    assert LearningCurve([falling, falling, [60] * 6], 3.0).fall_from_peak() == (4, 2 / 6)
-    assert LearningCurve([falling], 4.0).fall_from_peak() is None
-    for curve in [[np.nan, 70, 70, 70], [70, 70, 70, np.nan], [90, 10], []]:
-        assert LearningCurve([curve], 1.0).fall_from_peak() is None
-    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([falling], result, epochs=6, default_epochs=6)
-    printed = capsys.readouterr().out
-    expected = "accuracy on dev.tsv fell by 4.00 after 33% of training; try fewer --epochs than 6"
-    assert printed == f"trained too long: {expected}\n"
 
 
 def test_a_regression(pretrained, files, arguments, tmp_path):
@@ -714,49 +541,6 @@ def argv_of(runs, candidates):
     return runs.command.argv(Run(candidates[0], 1), 9, "folder", ["valid"])
 
 
-def settings(task="mae_lm_sentences", name="RTE", width=768, **given):
-    args = dict(dict.fromkeys(["batch_size", "lr", "warmup_ratio", "epochs"]), search=False)
-    defaults = task_class_of(task).default_settings(name, width, num_layers=12)
-    return hyperparameters_to_try(argparse.Namespace(**{**args, **given}), defaults)
-
-
-def test_the_space_of_a_search_is_the_papers():
-    """Batch {16, 32}, lr {1, 2, 3, 4}e-5, warm-up {1/16, 1/10}, and the epochs of the task."""
-    space = settings(name="MNLI", search=True)
-    assert len(space) == len(set(space)) == 2 * 4 * 2 * 3
-    assert {s.lr for s in space} == {1e-5, 2e-5, 3e-5, 4e-5}
-    assert {s.batch_size for s in space} == {16, 32}
-    assert {s.warmup_ratio for s in space} == {1 / 16, 1 / 10}
-    assert {s.epochs for s in space} == {2, 3, 5}
-    assert {s.lr for s in settings(search=True, width=1024)} == {5e-6, 7e-6, 1e-5, 2e-5}
-    assert {s.epochs for s in settings(search=True)} == {2, 3, 5, 10}
-    assert {s.epochs for s in settings("squad", "squad", search=True)} == {2, 3}
-
-
-def test_a_search_for_a_small_encoder_tries_more_epochs_and_fewer_batch_sizes():
-    space = settings(name="own", width=256, search=True)
-    assert {s.epochs for s in space} == {5, 12, 20}
-    assert {s.batch_size for s in space} == {32}
-    assert {s.lr for s in space} == {2.5e-4, 5e-4, 7.5e-4, 1e-3}
-    assert len(space) == 12
-
-
-def test_defaults():
-    """Those of GLUE's tasks are published; other tasks have defaults, too.
-
-    Small encoders get higher learning rates.
-    """
-    assert settings() == [glue.HYPERPARAMETERS["RTE"]]
-    assert settings(width=1024) == [glue.HYPERPARAMETERS["RTE"]]
-    (own,) = settings(name="own", width=256)
-    assert own.lr == pytest.approx(5e-4)
-    assert settings(name="own", width=64)[0].lr == pytest.approx(5e-4)
-    assert own.epochs == 12
-    assert settings(name="MNLI", width=256)[0].epochs == 5
-    assert settings("mae_lm_tokens", "RTE")[0].epochs == 5
-    assert settings("mae_lm_tokens", "RTE", width=256)[0].epochs == 12
-
-
 def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, arguments, tmp_path):
     command = [ROOT / SENTENCES, "--labelled", files / "own", *arguments]
     command += ["--seeds", 1, "--epochs", 4000]
@@ -772,40 +556,6 @@ def test_a_recipe_that_is_asked_to_stop_stops_as_pretraining_does(files, argumen
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert updates(run) >= before
-
-
-def test_the_table_of_results(tmp_path, capsys):
-    path = tmp_path / "results.tsv"
-    nan = math.nan
-    values = [nan, 50.0, 60.0]
-    first = finetune_results.Result(
-        "a", "dev.tsv", "pearson", values, 1.5, start="x\ty", settings="s"
-    )
-    bag_of_words = finetune_results.Result("a", "dev.tsv", "pearson", [55.0], 1.25, "bag of words")
-    finetune_results.print_results([first, bag_of_words])
-    for _ in range(2):  # no row is repeated
-        finetune_results.write_table(tmp_path, [first])
-    printed = capsys.readouterr().out
-    line = "  encoder       50.00 ± 1.50, median of 3 seeds (nan to 60.00)"
-    assert f"a, pearson on dev.tsv:\n{line}; undefined for seed 1" in printed
-    assert "\n  bag of words  55.00 ± 1.25\n" in printed
-    # A damaged table is kept as it is, and rows are added to it.
-    path.write_bytes(path.read_bytes() + b"a row that was \xff cut")
-    before = path.read_bytes()
-    second = finetune_results.Result(
-        "b", "f", "f1", [1.0, nan], 0.5, start="\x85", settings="s", file_sha256="1a2b"
-    )
-    finetune_results.write_table(tmp_path, [second])
-    assert path.read_bytes().startswith(before + b"\n")
-    assert path.read_bytes().count(b"\n") == 4
-    fields = path.read_text(errors="replace").splitlines()[-1].split("\t")
-    assert fields[1:7] == ["b", "f", "1a2b", "f1", "encoder", "nan"]
-    assert fields[14:] == ["1.00 nan", "\\x85", "s"]
-    # Runs are ranked by the metric that is asked for, or else by the first.
-    scores = [dict(f1=nan), dict(f1=1.0), dict(f1=3.0)]
-    assert finetune_results.rank_runs(scores, "loss") == [2, 1, 0]
-    scores = [dict(accuracy=2.0, f1=1.0), dict(accuracy=1.0, f1=3.0)]
-    assert finetune_results.rank_runs(scores, "f1") == [1, 0]
 
 
 def test_another_vocabulary_is_refused_before_any_training(files, arguments, tmp_path):
@@ -935,98 +685,3 @@ def test_precision_on_gpus(files, arguments, monkeypatch):
 
 
 # Programs at the same time ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def programs(monkeypatch):
-    """A function that makes Jobs for GPUs that do not exist."""
-
-    def make(*names):
-        gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names]
-        monkeypatch.setattr(jobs, "device_variables", lambda count: gpus)
-        return jobs.Jobs()
-
-    return make
-
-
-def test_each_program_has_a_device_of_its_own_and_all_devices_work(programs):
-    together = threading.Barrier(3)
-    used = []
-
-    def work(item, environment):
-        name = environment["CUDA_VISIBLE_DEVICES"]
-        used.append(name)
-        assert used.count(name) == 1
-        together.wait()  # ends only if three work at the same time
-        used.remove(name)
-        together.wait()
-        return item, name
-
-    results = programs("2", "5", "7").map(work, range(9))
-    assert [item for item, _ in results] == list(range(9))
-    assert {name for _, name in results[:3]} == {"2", "5", "7"}
-
-
-def test_after_a_failure_no_further_program_begins_and_others_are_stopped(programs, tmp_path):
-    several = programs("0", "1")
-    begun = []
-
-    def work(item, environment):
-        begun.append(item)
-        if item == 1:
-            while not several.running:
-                time.sleep(0.01)
-            raise UsageError("failed")
-        several.execute(["sleep", 600], tmp_path / "log", environment)
-
-    refuses("failed", several.map, work, range(10))
-    assert sorted(begun) == [0, 1]
-    assert not several.running
-
-
-@pytest.mark.parametrize("visible, expected", [
-    (None, ["0", "1", "2"]),
-    ("4,6", ["4", "6"]),
-    ("GPU-a1", ["GPU-a1"]),
-])  # fmt: skip
-def test_gpus_are_those_that_this_process_sees(monkeypatch, visible, expected):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
-    assert jobs.device_variables() == gpus
-    assert jobs.device_variables(1) == gpus[:1]
-    refuses(f"--jobs 4, but there are {len(expected)} GPUs", jobs.device_variables, 4)
-
-
-def test_on_the_cpu_programs_share_the_cores(monkeypatch):
-    monkeypatch.setattr(jobs.os, "sched_getaffinity", lambda _: range(8))
-    assert jobs.device_variables(3) == [{"OMP_NUM_THREADS": "2"}] * 3
-    assert jobs.device_variables() == [{}]  # all of them, as the user set it
-
-
-def test_a_program_sees_its_device_alone(programs, tmp_path):
-    log = tmp_path / "log"
-    lines = []
-    command = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3"]
-    status = programs("3").execute(command, log, {"CUDA_VISIBLE_DEVICES": "3"}, lines.append)
-    assert status == 3
-    assert log.read_text() == "3\n"
-    assert lines == ["3"]
-
-
-def test_programs_end_with_a_recipe_that_is_killed(tmp_path):
-    code = "from maelm_fairseq.runs.jobs import Jobs; "
-    code += "Jobs().execute(['sh', '-c', 'echo $$ >pid; exec sleep 600'], 'log')"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    recipe = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
-    pid = tmp_path / "pid"
-    while not pid.exists() or not pid.read_text():
-        assert recipe.poll() is None
-        time.sleep(0.1)
-    recipe.kill()
-    recipe.wait()
-    while Path("/proc", pid.read_text().strip()).exists():
-        time.sleep(0.1)

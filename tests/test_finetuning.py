@@ -3,7 +3,6 @@
 import gzip
 import json
 import logging
-import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,36 +13,22 @@ import label_texts
 import labelled
 import maelm_fairseq.predict
 from conftest import PLUGIN, error_of, refuses, run_main, succeed
-from huggingface_cases import byte_level_roberta
-from labelled import KINDS, arguments, finetune, question, write_squad, write_table
+from labelled import KINDS, arguments, finetune, task_with_split, write_table
 from maelm_fairseq import hub, metrics
-from maelm_fairseq.base.vocabulary_files import read_tokenizer
-from maelm_fairseq.base_task import make_task
 from maelm_fairseq.baselines import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
-from maelm_fairseq.finetuning.squad import SquadTask
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.tagging import TaggingTask
 from maelm_fairseq.finetuning.task_loading import load_task
-from maelm_fairseq.finetuning.windows import best_in_window, log_probabilities, pieces_of
 from maelm_fairseq.inference import text_labelling
 from maelm_fairseq.runs.split_scores import SplitScores
 from stoppable_runs import finish, two_processes
 from training import assert_same_weights, checkpoint, error_of_command
 
 UPDATES = {"mae_lm_sentences": 150, "mae_lm_tokens": 150, "squad": 300}
-
-
-def task_with_split(task_class, data, folder, split, max_tokens):
-    """A task that has read its training file and a split, for an encoder of so many positions."""
-    task = make_task(task_class, data=str(data), labelled=str(folder))
-    task.max_tokens = max_tokens
-    task.prepare_state()
-    task.load_dataset(split)
-    return task
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -438,197 +423,7 @@ def test_what_does_not_fit_is_refused(pretrained, tmp_path):
 # Questions ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def questions(prepared, tmp_path):
-    """A function that reads paragraphs as a split, for a model with 64 positions."""
-
-    def read(paragraphs, split="valid"):
-        for name in ["train", "dev"]:
-            write_squad(tmp_path / f"{name}.json", paragraphs)
-        task = task_with_split(SquadTask, prepared, tmp_path, split, max_tokens=64)
-        return task, task.datasets[split]
-
-    return read
-
-
-def test_answers_of_pieces_come_back_from_every_window(questions):
-    rng = random.Random(1)
-    words_with_odd_ones = [*labelled.WORDS, "1990", "(5%)", "na\u00efve"]
-    words_with_odd_ones += ["\u6f22\u5b57", "\U0001f600", "x\u00a0y"]
-    paragraphs = []
-    for number in range(30):
-        words = [rng.choice(words_with_odd_ones) for _ in range(50)]
-        first = rng.randrange(45)
-        answer = " ".join(words[first : first + 4])
-        begin = len(" ".join(words[:first]))
-        if first > 0:
-            begin += 1  # the space after the words before it
-        asked = question(str(number), "kan losh mipo ru " * 5, (answer, begin))
-        paragraphs.append((" ".join(words), [asked]))
-    _, dataset = questions(paragraphs)
-    answered = set()
-    seen = {}  # {number of the question: the places of its context that windows show}
-    for i in range(len(dataset)):
-        _, tokens, target = dataset[i]
-        window = dataset.windows[i]
-        owner = dataset.example_of_sequence[i]
-        asked = dataset.questions[owner]
-        context = dataset.contexts[asked.context]
-        part = tokens.tolist()[window.offset : -1]
-        assert len(tokens) <= 64
-        assert part == context.tokens[window.first : window.first + len(part)]
-        seen.setdefault(owner, set()).update(range(window.first, window.first + len(part)))
-        start, end = target.tolist()
-        if end:
-            first = start - window.offset + window.first
-            last = end - window.offset + window.first
-            text = asked.context[context.begins[first] : context.ends[last]]
-            assert text == asked.answers[0].text
-            answered.add(owner)
-    assert answered == set(range(30))  # no answer is lost
-    for owner, places in seen.items():
-        context = dataset.contexts[dataset.questions[owner].context]
-        assert len(places) == len(context.tokens)
-
-
-def test_pieces_say_which_characters_they_are(prepared, questions):
-    task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
-    for text in [
-        "kan  losh\tmi",
-        " kan",
-        "\u0130 ka\u0301n \ufb01n",
-        "\u6f22\u5b57 \U0001f600 kan",
-        "\u200b",
-        "",
-    ]:
-        pieces = pieces_of(task.tokenizer, text)
-        assert pieces.tokens == task.tokenizer.encode(text)
-        covered = "".join(text[begin:end] for begin, end in zip(pieces.begins, pieces.ends))
-        assert [c for c in covered if c.isalnum()] == [c for c in text if c.isalnum()]
-
-
-def test_a_question_may_contain_what_special_tokens_are_called(questions, tmp_path):
-    """To `encode` of byte-level BPE, `</s>` is a token, which would end the question."""
-    theirs, _, _ = byte_level_roberta(tmp_path / "bytes", [" kan lo"])
-    task, _ = questions([("kan lo", [question("a", "?", ("kan", 0))])])
-    task.tokenizer = read_tokenizer(theirs)
-    asked = question("a", "kan </s> lo ?", ("kan", 0))
-    write_squad(tmp_path / "dev.json", [("kan lo", [asked])])
-    task.load_dataset("valid")
-    (tokens,) = task.datasets["valid"].sequences
-    assert (np.asarray(tokens) == task.dictionary.eos()).sum() == 3
-
-
-def test_what_cannot_be_used_is_left_out_of_training_and_counted(questions):
-    context = "kan losh the ru , mipo"
-    moved = question("moved", "?", ("losh", 5))
-    qas = [question("good", "?", ("losh", 4)), moved, question("none", "?")]
-    qas.append(question("second", "?", ("x", 0), ("kan", 0)))
-    _, train = questions([(context, qas)], "train")
-    used = [train.questions[owner].id for owner in train.example_of_sequence]
-    assert used == ["good", "none", "second"]
-    message = "1 answers not at their answer_start, such as of moved: left out"
-    assert message in train.summary
-    task, dev = questions([(context, qas)])
-    assert "not at their answer_start, such as of moved: scored by their texts" in dev.summary
-    assert dev.example_of_sequence == [0, 1, 2, 3]
-    assert task.state.may_be_empty
-    refuses("no answer is at its answer_start", questions, [(context, [moved])], "train")
-
-
-def test_the_best_answer_is_that_of_a_search_over_all_spans(questions):
-    text = "kan  losh \t mipo ru sen " * 12
-    task, dataset = questions([(text, [question("a", "kan ?", ("losh", 5))])])
-    torch.manual_seed(1)
-    sample = dataset.collater([dataset[i] for i in range(len(dataset))])
-    logits = torch.randn(*sample["net_input"]["src_tokens"].shape, 2)
-    output = task.compute_output(lambda **inputs: (logits, None), sample["net_input"])
-    torch.testing.assert_close(output.exp().sum(1), torch.ones(len(dataset), 2))
-    best, nothing, (first, last) = searched(dataset, output.double())
-    predictions = dict(enumerate(task.compute_predictions(output, sample, dataset)))
-    assert len(predictions) > 1
-    assert max(row[0] for row in predictions.values()) == pytest.approx(best)
-    assert min(row[3] for row in predictions.values()) == pytest.approx(nothing)
-    asked = dataset.questions[0].context
-    context = dataset.contexts[asked]
-    expected = asked[context.begins[first] : context.ends[last]]
-    assert task.answer_texts(dataset, predictions) == {0: expected}  # every question has an answer
-    task.record_state(may_be_empty=True)
-    assert task.answer_texts(dataset, predictions) == {0: "" if nothing > best else expected}
-    assert task.answer_texts(dataset, {0: (-5.0, 0, 3, -4.0)}) == {0: ""}
-
-
-def searched(dataset, output):
-    """The scores of the best answer and of no answer, and the answer's first and last token.
-
-    All spans of at most 30 tokens are tried, in all windows.
-    """
-    best = -np.inf
-    nothing = np.inf
-    for window, scores, sequence in zip(dataset.windows, output, dataset.sequences):
-        nothing = min(nothing, scores[0].sum().item())
-        for i in range(window.offset, len(sequence) - 1):
-            for j in range(i, min(i + 30, len(sequence) - 1)):
-                score = (scores[i, 0] + scores[j, 1]).item()
-                if score > best:
-                    best = score
-                    span = (i - window.offset + window.first, j - window.offset + window.first)
-    return best, nothing, span
-
-
 # Scores ------------------------------------------------------------------------------------------
-
-
-def test_squads_scores_are_those_of_torchmetrics():
-    from torchmetrics.text import SQuAD
-
-    predictions, answers = squad_predictions()
-    reference = SQuAD()(
-        [{"id": str(i), "prediction_text": text} for i, text in enumerate(predictions)],
-        [
-            {"id": str(i), "answers": {"text": texts, "answer_start": [0]}}
-            for i, texts in enumerate(answers)
-        ],
-    )
-    scores = [squad_metrics.exact_and_f1(*pair) for pair in zip(predictions, answers)]
-    exact, f1 = 100 * np.mean(scores, axis=0)
-    assert 20 < exact < f1 < 80
-    expected = (reference["exact_match"].item(), reference["f1"].item())
-    assert (exact, f1) == pytest.approx(expected, abs=1e-3)
-    # Two entities are not one.
-    assert metrics.entity_scores([["U-X", "U-X", "O"]], [["B-X", "L-X", "O"]])["f1"] == 0
-    # Questions without an answer, which torchmetrics does not know: an article becomes nothing.
-    for pair, score in {("", ()): 1, ("the", ()): 1, ("cat", ()): 0, ("", ("cat",)): 0}.items():
-        assert squad_metrics.exact_and_f1(*pair) == (score, score)
-
-
-def squad_predictions():
-    """300 random predictions, some of them right, and the correct answers of each."""
-    rng = random.Random(1)
-    words = [
-        "the",
-        "a",
-        "An",
-        "cat",
-        "Cat's",
-        "U.S.",
-        "1990",
-        "(dog)",
-        "dog",
-        "caf\u00e9",
-        "--",
-        "x",
-    ]
-    predictions = []
-    answers = []
-    for _ in range(300):
-        texts = []
-        for _ in range(rng.randint(1, 4)):
-            texts.append(" ".join(rng.choices(words, k=rng.randint(1, 5))) + " word")
-        wrong = " ".join(rng.choices(words, k=3))
-        predictions.append(rng.choice([wrong, texts[-1].upper(), ""]))
-        answers.append(texts)
-    return predictions, answers
 
 
 def test_a_score_that_is_undefined_is_logged_as_zero_and_kept_as_such(pretrained, tmp_path):
@@ -643,59 +438,6 @@ def test_a_score_that_is_undefined_is_logged_as_zero_and_kept_as_such(pretrained
     printed = finetune("mae_lm_sentences", data, files, pretrained_file, run, *options)
     assert {log["valid_pearson"] for log in validations(printed)} == {"0"}
     assert np.isnan(checkpoint(run)["task_state"]["scores"]["valid"]["pearson"])
-
-
-def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
-    rng = np.random.default_rng(1)
-    right = rng.random(2000) < 0.8
-
-    def accuracy(rows):
-        return {"accuracy": right[rows].mean()}
-
-    share = right.mean()
-    expected = np.sqrt(share * (1 - share) / len(right))
-    for groups, tolerance in [(100, 0.25), (2000, 1e-3)]:
-        errors = jackknife.standard_errors(accuracy, range(len(right)), groups)
-        assert errors["accuracy"] == pytest.approx(expected, rel=tolerance)
-    targets = rng.normal(size=500)
-    predicted = targets + rng.normal(size=500)
-
-    def pearson(rows):
-        return {"pearson": metrics.METRICS["pearson"].compute(targets[rows], predicted[rows])}
-
-    drawn = [pearson(rng.integers(500, size=500))["pearson"] for _ in range(500)]
-    error = jackknife.standard_errors(pearson, range(500))["pearson"]
-    assert error == pytest.approx(np.std(drawn), rel=0.35)
-    errors = jackknife.standard_errors(lambda rows: {"pearson": np.nan}, range(9))
-    assert np.isnan(errors["pearson"])
-
-
-def test_f1_of_two_classes_with_a_label_that_training_does_not_have():
-    assert metrics.f1([1, 1, 0, -1], [1, 0, 0, 1]) == pytest.approx(0.5)
-
-
-def test_reports_have_a_row_for_each_class_and_each_type_of_entity():
-    rows = rows_of_report(metrics.report_of_classes(["a", "a", "b"], ["a", "b", "b"]))
-    assert rows["a"] == ["1.0000", "0.5000", "0.6667", "2"]
-    rows = rows_of_report(metrics.report_of_entities([["U-X", "O", "B-Y"]], [["U-X", "O", "O"]]))
-    assert rows["X"] == ["1.0000", "1.0000", "1.0000", "1"]
-    assert rows["Y"][1] == "0.0000"
-
-
-def test_a_tag_that_training_does_not_have_is_an_entity_that_is_missed():
-    for unknown in ["OTHER", "FOO", "B-Z"]:
-        scores = metrics.entity_scores([["B-X", unknown]], [["B-X", "O"]])
-        assert (scores["precision"], scores["recall"]) == (1, 0.5)
-
-
-def rows_of_report(report):
-    """{name: values}."""
-    rows = {}
-    for line in report.splitlines():
-        if line.strip():
-            name, *values = line.split()
-            rows[name] = values
-    return rows
 
 
 def test_a_test_file_is_scored_where_its_last_column_has_the_tags_of_training(pretrained, tmp_path):
@@ -746,37 +488,3 @@ def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_pa
     expected = jackknife.standard_errors(score_sentences, range(len(dataset.sentences)))
     assert scores.standard_errors == pytest.approx(expected)
     assert scores.values == pytest.approx(score_sentences(range(len(dataset.sentences))))
-
-
-def test_errors_are_over_questions_also_where_contexts_are_split(pretrained, tmp_path):
-    folder = labelled.squad(tmp_path)
-    task = task_with_split(SquadTask, pretrained[0], folder, "valid", max_tokens=20)
-    dataset = task.datasets["valid"]
-    assert len(dataset) > len(dataset.questions)
-    predictions = {}
-    rng = np.random.default_rng(1)
-    for index, window in enumerate(dataset.windows):
-        scores = log_probabilities(
-            torch.from_numpy(rng.normal(size=(1, len(window.tokens), 2))),
-            torch.tensor([window.tokens]),
-        )[0].numpy()
-        pieces = dataset.contexts[dataset.questions[dataset.example_of_sequence[index]].context]
-        predictions[index] = best_in_window(scores, window, pieces)
-    scores = SplitScores(task, "valid", predictions)
-    texts = task.answer_texts(dataset, predictions)
-    exact = []
-    for question_of, text in texts.items():
-        answers = [answer.text for answer in dataset.questions[question_of].answers]
-        exact.append(100 * squad_metrics.exact_and_f1(text, answers)[0])
-    error = np.std(exact, ddof=1) / len(exact) ** 0.5
-    assert scores.standard_errors["exact"] == pytest.approx(error)
-
-
-def test_scores_of_little_are_undefined_and_no_error():
-    scores = metrics.compute_tag_scores(["f1", "accuracy"], [["O", "O"]], [["O", "B-X"]])
-    assert np.isnan(scores["f1"])
-    assert scores["accuracy"] == 50
-    assert np.isnan(metrics.compute_scores(["accuracy", "f1", "pearson"], [], [])["pearson"])
-    errors = jackknife.standard_errors(lambda rows: {"accuracy": 100.0}, [7])
-    assert np.isnan(errors["accuracy"])
-    assert metrics.report_of_entities([["O", "O"]], [["O", "O"]]) == "no entities\n"

@@ -4,6 +4,7 @@ import json
 import random
 
 from conftest import PLUGIN, TINY, binarize, documents, succeed
+from maelm_fairseq.base_task import make_task
 
 LINES = [line for document in documents(50, 1) for line in document]
 WORDS = sorted({word for line in LINES for word in line.split()})
@@ -173,3 +174,12 @@ def of_fairseq(folder, lines, labels, dictionary):
     options += ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
     options += ["--num-classes", len(classes), "--init-token", 0, "--separator-token", 2]
     return [folder, *options]
+
+
+def task_with_split(task_class, data, folder, split, max_tokens):
+    """A task that has read its training file and a split, for an encoder of so many positions."""
+    task = make_task(task_class, data=str(data), labelled=str(folder))
+    task.max_tokens = max_tokens
+    task.prepare_state()
+    task.load_dataset(split)
+    return task
