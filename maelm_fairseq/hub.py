@@ -3,7 +3,7 @@
 import os
 
 from .base.errors import MissingFileError
-from .base.text_input import checked_words, joined_words, list_of_texts, paired, texts_or_pairs
+from .base.text_input import checked_words, list_of_texts, paired, texts_or_pairs, words_of_text
 from .checkpoints.building import build_model, find_checkpoint_file, read_checkpoint
 from .checkpoints.checkpoint_info import info_of_checkpoint
 from .inference import classification, mask_prediction
@@ -92,7 +92,7 @@ class MaeLm(Encoding):
 
         Args:
             texts: a string, or a list of n strings; for a head for tokens, white space separates
-                words, and a text may also be a list of its words
+                words, and a text may also be a list of its words, which may contain white space
             pairs: for a head fine-tuned on pairs, the second text or a list of n
         Returns:
             {label: probability}, or a float from a head of regression; from a head for tokens a
@@ -100,8 +100,8 @@ class MaeLm(Encoding):
         """
         classification.check_can_predict(self, are_pairs=pairs is not None)
         if classification.is_tagger(self):
-            joined = list_of_texts(texts, joined_words)
-            predictions = [classification.tag(self, text.split()) for text in joined]
+            words_of_texts = list_of_texts(texts, words_of_text)
+            predictions = [classification.tag(self, words) for words in words_of_texts]
         else:
             predictions = classification.classify(self, texts_or_pairs(texts, pairs))
         return predictions[0] if isinstance(texts, str) else predictions

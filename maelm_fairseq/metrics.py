@@ -125,6 +125,20 @@ def has_entities(labels):
     return bool(entity_labels) and all(re.match("[BIESLU]-[^-]", label) for label in entity_labels)
 
 
+LIKE_ENTITY_TAG = re.compile("[BIESLUM]([-_].+)?|.+[-_][BIESLUM]", re.IGNORECASE)
+
+
+def tag_of_no_entity(labels):
+    """The first tag because of which tags do not mark entities, although most look like it.
+
+    None if few do.
+    """
+    labels = [label for label in labels if label != "O"]
+    if 2 * sum(bool(LIKE_ENTITY_TAG.fullmatch(label)) for label in labels) <= len(labels):
+        return None
+    return next(label for label in labels if not has_entities([label]))
+
+
 def metrics_of_tags(labels):
     """The names of the scores of words with tags, the main one first.
 

@@ -91,11 +91,12 @@ def finetune(runs, candidates):
     seeds = range(1, args.seeds + 1)
     records = runs.run_seeds(chosen, seeds)
     best = seeds[runs.rank_by_dev_score(records)[0]]
-    results, scores = report_best(runs, chosen, best, records)
+    task, model = load_model(runs, Run(chosen, best))
+    results, scores = report_best(runs, task, model, chosen, best, records)
     scores_of_splits = {split: {ENCODER: of_split} for split, of_split in scores.items()}
     baseline_run = None
     if runs.command.task_name in BASELINE_RUNS:
-        baseline_run = make_baseline_run(runs)
+        baseline_run = make_baseline_run(runs, task)
         limit = max(MIN_BASELINE_SECONDS, sum(record.seconds for record in records))
         seed_runs = [Run(chosen, seed) for seed in seeds]
         outcome = baseline_run.run(runs.jobs, limit)
@@ -103,11 +104,11 @@ def finetune(runs, candidates):
             results, scores_of_splits = with_baselines(
                 runs, baseline_run, outcome, results, scores, seed_runs, best
             )
-    write_reports(runs, chosen, best, scores_of_splits)
+    write_reports(runs, task, chosen, best, scores_of_splits)
     print_results(results)
-    model = runs.checkpoint_path(Run(chosen, best))
+    checkpoint = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
-        report_verdict(runs, results, model, baseline_run.options())
+        report_verdict(runs, results, checkpoint, baseline_run.options())
     default_epochs = runs.command.defaults.hyperparameters.epochs
     report_curves([record.curve for record in records], results[0], chosen.epochs, default_epochs)
     updates = runs.num_updates(chosen)
@@ -115,15 +116,15 @@ def finetune(runs, candidates):
         epochs = math.ceil(chosen.epochs * FEW_UPDATES / updates)
         print(f"only {updates} updates, as there are few examples: also try --epochs {epochs}")
     write_table(args.save_dir, results)
-    print(f"model of the encoder's best seed: {model}")
+    print(f"model of the encoder's best seed: {checkpoint}")
 
 
-def report_verdict(runs, results, model, baseline_options):
+def report_verdict(runs, results, checkpoint, baseline_options):
     """Says which predictor scored highest on the dev file, and how to label new texts.
 
     Args:
         results: list of `Result`
-        model: path of the encoder's reported model
+        checkpoint: path of the encoder's reported model
         baseline_options: as for `labelling_command`
     """
     dev = runs.file_name("valid")
@@ -131,7 +132,7 @@ def report_verdict(runs, results, model, baseline_options):
     print(verdict.line)
     for predictor in verdict.worth_using:
         note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
-        command = labelling_command(runs, predictor, model, baseline_options)
+        command = labelling_command(runs, predictor, checkpoint, baseline_options)
         print(f"to label new texts with the {predictor}{note}: {command}")
 
 
@@ -198,10 +199,11 @@ def report_curves(curves, result, epochs, default_epochs):
         print(f"the recipe's default for this encoder is --epochs {default_epochs}")
 
 
-def report_best(runs, hyperparameters, best, records):
+def report_best(runs, task, model, hyperparameters, best, records):
     """Predicts every split with the model of the best seed, and writes its predictions.
 
     Args:
+        task, model: of the best seed
         best: the seed
         records: the `finetune_runs.RunRecord` of each seed
     Returns: a `Result` for each metric of the splits with labels; {split: its `SplitScores`}
@@ -210,7 +212,6 @@ def report_best(runs, hyperparameters, best, records):
     logging.getLogger(FILE_LOGGER).setLevel(logging.WARNING)
     command = runs.command
     folder = runs.seeds_folder(hyperparameters)
-    task, model = load_model(runs, Run(hyperparameters, best))
     results = []
     scores = {}
     for split in runs.splits:
@@ -229,17 +230,18 @@ def report_best(runs, hyperparameters, best, records):
     return results, scores
 
 
-def write_reports(runs, hyperparameters, best, scores_of_splits):
+def write_reports(runs, task, hyperparameters, best, scores_of_splits):
     """Writes precision, recall and F1 of each class, of each predictor on each split.
 
     Args:
+        task: of the best seed
         best: the reported seed of the encoder
         scores_of_splits: {split: {predictor: `SplitScores`}}
     """
     reports = []
     for split, scores_of_predictors in scores_of_splits.items():
         for predictor, scores in scores_of_predictors.items():
-            report = runs.task.report(runs.task.datasets[split], scores.predictions)
+            report = task.report(task.datasets[split], scores.predictions)
             if report:
                 seed = "" if predictor in (BAG_OF_WORDS, CRF) else f", seed {best}"
                 reports.append(f"{runs.file_name(split)}, {predictor}{seed}\n{report}")
@@ -306,12 +308,12 @@ def with_baselines(runs, baseline_run, outcome, results, scores, seed_runs, best
     return baseline_run.compare(outcome, results, scores, dev_predictions)
 
 
-def make_baseline_run(runs):
-    """The `BaselineRun` of the task."""
+def make_baseline_run(runs, task):
+    """The `BaselineRun` beside the runs, scored by the task of the reported model."""
     files = {split: runs.path(split) for split in runs.splits}
     folder = os.path.join(runs.command.args.save_dir, runs.command.name)
     run_class = BASELINE_RUNS[runs.command.task_name]
-    return run_class(runs.task, runs.command.labelled_folder, files, folder)
+    return run_class(task, runs.command.labelled_folder, files, folder)
 
 
 def predict_dev(runs, run):

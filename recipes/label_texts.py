@@ -19,6 +19,7 @@ import numpy as np
 
 from maelm_fairseq.base.command_line import Parser
 from maelm_fairseq.base.errors import UsageError
+from maelm_fairseq.base.provenance import sha256
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.baselines.bag_of_words import LabelledExamples, add_options
 from maelm_fairseq.baselines.bag_of_words_model import BagOfWords, NgramCounts
@@ -95,8 +96,19 @@ def check_tagger_matches(model, tagged, checkpoint):
         raise UsageError(
             f"--checkpoint {checkpoint}: it predicts the tags {', '.join(tags)}, "
             f"expected {', '.join(tagged.labels)}, as in --labelled; give the folder that it was "
-            "fine-tuned on"
+            "fine-tuned on, with the same --conllu-column"
         )
+
+
+def note_other_training(model, labelled_folder, names):
+    """Says so if an encoder was fine-tuned on another training file than that of a folder.
+
+    Args:
+        names: possible names of the files; see `labelled_files.find_file`
+    """
+    path = find_file(labelled_folder, "train", names)
+    if model.info.train_files_sha256 and model.info.train_files_sha256[-1] != sha256(path):
+        print(f"the encoder was fine-tuned on another training file than {path}")
 
 
 def describe_predictions(classes, texts):
@@ -198,6 +210,7 @@ def make_tagger(args):
     print(*tagged.summary, sep="\n")
     if model is not None:
         check_tagger_matches(model, tagged, args.checkpoint)
+        note_other_training(model, args.labelled, TAGGED_FILES)
     return WordTagger(tagged, model)
 
 
@@ -212,6 +225,7 @@ def make_sentence_labeller(args):
         model = load_model(args.checkpoint, args.data)
         check_encoder_matches(model, labelled, args.checkpoint)
         check_head(model, args.checkpoint)
+        note_other_training(model, args.labelled, SENTENCE_FILES)
     return SentenceLabeller(labelled, model)
 
 

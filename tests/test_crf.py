@@ -8,7 +8,7 @@ import pytest
 
 import label_texts
 import labelled
-from conftest import error_of, run_main
+from conftest import error_of, refuses, run_main
 from maelm_fairseq.baselines import crf
 from maelm_fairseq.baselines.baseline_scores import split_word_outputs
 from maelm_fairseq.finetuning.tagged_files import read_tagged
@@ -127,6 +127,11 @@ def test_a_test_file_without_tags_is_not_scored(files, tag, reason):
 
 def test_a_text_may_end_with_a_punctuation_mark_that_is_a_tag():
     text_labelling.check_not_tagged("texts", ["the old dog sees .", "a cat ."], ["DT", "."])
+
+
+def test_a_few_texts_may_end_with_what_is_also_a_tag():
+    text_labelling.check_not_tagged("texts", ["his blood group is O"], ["B-X", "O"])
+    refuses("found a word and its tag", text_labelling.check_not_tagged, "x", ["a O"] * 3, ["O"])
 
 
 def test_texts_are_labelled_as_tagged_files_are_written(files, tmp_path, pretrained):

@@ -425,6 +425,16 @@ def check_votes_on_words(folder, model, run, save, data):
     ]
 
 
+def check_run_from_before(tagging, run):
+    """A run whose checkpoint does not say how tags are predicted is reported, too."""
+    path = run / "checkpoint_last.pt"
+    state = checkpoint(run)
+    del state["task_state"]["tags_are_legal"]
+    torch.save(state, path)
+    printed = script(*tagging, "--seeds", 1).stdout
+    assert "highest f1 on dev.txt: the CRF" in printed
+
+
 def test_tags_and_questions(pretrained, files, arguments, tmp_path):
     save = tmp_path / "save"
     tagging = ["recipes/finetune_tagging.sh", "--labelled", files / "tagged", *arguments]
@@ -451,6 +461,7 @@ def test_tags_and_questions(pretrained, files, arguments, tmp_path):
         lines += [f"{word}\t{tag}\n" for word, tag in row] + ["\n"]
     assert (run.parent / "tagged.txt").read_text() == "".join(lines)
     check_votes_on_words(files / "tagged", model, run, save, pretrained[0])
+    check_run_from_before(tagging, run)
     questions = ["recipes/finetune_squad.sh", "--labelled", files / "squad", *arguments]
     script(*questions, "--seeds", 1, "--bf16-autocast")
     of_squad = [row for row in table(save) if row["task"] == "squad"]

@@ -277,8 +277,8 @@ def check_labels_of_words(model, files, scores):
     joined = " ".join(words)
     assert [word for word, _ in model.predict(joined)] == words
     assert model.predict([words, "kan"]) == [model.predict(joined), model.predict("kan")]
-    fault = "found the word 'kan lo', expected words without white space"
-    refuses(fault, model.predict, [["kan lo"]])
+    (row,) = model.predict([["kan lo", ""]])
+    assert [word for word, _ in row] == ["kan lo", ""]
     fault = "the head was fine-tuned on words with tags: call predict.texts"
     refuses(fault, model.predict, "kan", "lo")
 
@@ -469,6 +469,38 @@ def test_the_log_says_which_texts_are_longer_than_those_of_pretraining(
     task.load_dataset("train")
     note = f"; {num_longest} of more tokens than the {longest - 1} of pretraining, which left later"
     assert (note in caplog.text) == is_known
+
+
+@pytest.mark.parametrize("lines, split, note", [
+    (["kan B-X", "lo I-X"], "train", None),
+    (["kan O", "lo I-X"], "train",
+     "1 sentence with an entity that goes on without a beginning, or has no end, the first in "
+     "line 2 (I-X); so each word gets its most probable tag by itself"),
+    (["kan b-x", "lo O"], "train",
+     "scored by accuracy, not by F1 of entities, as the tag 'b-x' is neither O nor of BIO"),
+    (["kan B-X", "lo I-X", "mi 0"], "train", "as the tag '0' is neither O nor of BIO"),
+    (["kan NN", "lo VB"], "train", None),
+    (["kan B-X", "lo O"], "valid", "no entities, so that F1 is undefined"),
+])  # fmt: skip
+def test_the_log_says_what_of_tags_a_user_can_mend(pretrained, tmp_path, lines, split, note):
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    (tmp_path / "dev.txt").write_text("lo O\n")
+    task = task_with_split(TaggingTask, pretrained[0], tmp_path, split, max_tokens=32)
+    summary = task.datasets[split].summary
+    assert (note or "vocabulary has no capitals") in summary or note is None
+    if note is None:
+        assert "scored by" not in summary and "most probable tag" not in summary
+
+
+def test_what_an_older_checkpoint_does_not_say_is_none(pretrained, tmp_path):
+    folder = labelled.tags(tmp_path)
+    task = task_with_split(TaggingTask, pretrained[0], folder, "valid", max_tokens=32)
+    assert task.recorded.tags_are_legal
+    del task.state.state_dict["tags_are_legal"]
+    assert task.recorded.tags_are_legal is None
+    assert task.recorded.labels == ["B-X", "I-X", "O"]
+    predictions = {0: np.eye(3)[[2] * task.datasets["valid"].num_words(0)]}
+    assert len(list(task.tagged(task.datasets["valid"], predictions))) == 1
 
 
 def test_errors_are_over_sentences_also_where_these_are_split(pretrained, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from maelm_fairseq.finetuning.tag_sequences import (
     are_legal,
-    is_legal,
+    find_illegal,
+    first_illegal_word,
     legal_transitions,
     most_probable_tags,
 )
@@ -36,6 +37,24 @@ def test_an_entity_begins_before_it_goes_on(labels, tags, expected):
     assert are_legal([tags.split()], labels) == expected
 
 
+def test_each_type_of_entity_has_its_own_scheme():
+    labels = ("B-X", "B-Y", "E-Y", "I-X", "O")
+    assert are_legal([["B-X", "O", "B-Y", "E-Y", "B-X", "I-X"]], labels)
+    assert not are_legal([["B-Y", "O"]], labels)
+
+
+def test_the_word_that_is_to_blame_is_found():
+    sentences = [tags.split() for tags in ["O B-X I-X", "O I-X I-X", "B-X", "O B-X I-Y"]]
+    assert find_illegal(sentences, BIO) == {1: 1, 3: 2}
+    assert find_illegal([["O", "B-X"], ["B-X", "O"]], BIOES) == {0: 1, 1: 1}
+
+
+def test_a_mistake_in_a_hundred_sentences_changes_nothing():
+    sentences = [["B-X", "I-X"]] * 99 + [["I-X", "O"]]
+    assert are_legal(sentences, BIO)
+    assert not are_legal(sentences[1:], BIO)
+
+
 def test_other_tags_have_no_order():
     assert not are_legal([["NOUN", "VERB"]], ["NOUN", "VERB"])
     assert not are_legal([["O", "I-X", "O"]], ["I-X", "O"])  # IOB1
@@ -52,7 +71,7 @@ def test_of_all_legal_sequences_the_most_probable_is_found(labels):
             (
                 indices
                 for indices in itertools.product(range(5), repeat=4)
-                if is_legal(indices, legal)
+                if first_illegal_word(indices, legal) is None
             ),
             key=lambda indices: np.log(probabilities[range(4), indices].astype(float)).sum(),
         )

@@ -26,14 +26,11 @@ def checked_text(text):
     return text
 
 
-def joined_words(text):
-    """A text, or a list of its words, which must not contain white space -> string."""
-    if not isinstance(text, (list, tuple)):
-        return checked_text(text)
-    for word in text:
-        if checked_text(word).split() != [word]:
-            raise UsageError(f"found the word {word!r}, expected words without white space")
-    return " ".join(text)
+def words_of_text(text):
+    """The words of a text, which white space separates, or that are in a list -> list."""
+    if isinstance(text, (list, tuple)):
+        return checked_words(text)
+    return checked_text(text).split()
 
 
 def checked_words(words):

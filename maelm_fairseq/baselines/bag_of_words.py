@@ -56,7 +56,7 @@ class LabelledExamples:
             example has
         classes: names in order; None for values
         train_indices: indices of the training examples
-        files: {name of a scored file: indices of its examples}
+        indices_by_file: {name of a scored file: indices of its examples}
         metrics: their names
         summary: what was read, lines for the user
     """

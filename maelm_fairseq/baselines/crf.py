@@ -161,7 +161,7 @@ class TaggedSentences:
 
     Attributes:
         train: list of `tagged_sentences.Sentence`
-        files: {name of a scored file: list of Sentences}
+        sentences_by_file: {name of a scored file: list of Sentences}
         labels: in order
         metrics: their names
         summary: what was read, lines for the user

@@ -143,6 +143,13 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     def report(self, dataset, predictions):
         """Precision, recall and F1 of each class, as a text; None where there are no classes."""
 
+    @property
+    def recorded(self):
+        """The entries of the state; None for one that a checkpoint from before it lacks."""
+        names = {field.name for field in fields(TaskState)}
+        entries = {name: value for name, value in self.state.state_dict.items() if name in names}
+        return TaskState(**{"dictionary_fingerprint": 0, **entries})
+
     def record_state(self, **entries):
         """Puts entries into the state of the task, which checkpoints keep.
 

@@ -72,12 +72,12 @@ class SentencesTask(FineTuningTask):
     @property
     def is_regression(self):
         """Whether numbers are predicted, not classes."""
-        return self.state.labels is None
+        return self.recorded.labels is None
 
     @property
     def num_outputs(self):
         """Of the head: one for each class, or one value."""
-        return 1 if self.is_regression else len(self.state.labels)
+        return 1 if self.is_regression else len(self.recorded.labels)
 
     def loss_unit(self):
         return " (squared error, in variances)" if self.is_regression else super().loss_unit()
@@ -85,7 +85,7 @@ class SentencesTask(FineTuningTask):
     def read(self, path, split):
         if split == "train":
             return read_sentences(path, regression=self.cfg.regression)
-        schema = TableSchema(*self.state.form)
+        schema = TableSchema(*self.recorded.form)
         return read_sentences(path, is_test_split(split), schema.is_regression, schema)
 
     def record_labels(self, path, table):
@@ -112,6 +112,7 @@ class SentencesTask(FineTuningTask):
         model.register_classification_head(self.head_name, self.num_outputs)
 
     def make_dataset(self, path, split, table):
+        classes = self.recorded.labels
         columns = zip(*(example.texts for example in table.examples))
         encoded = [self.tokenizer.encode_all(texts) for texts in columns]
         joined = [join_and_cut(parts, self.max_tokens) for parts in zip(*encoded)]
@@ -120,18 +121,17 @@ class SentencesTask(FineTuningTask):
         if cut:
             summary += f"; {cut:,} cut to {self.max_tokens} tokens"
         labels = [example.label for example in table.examples if example.label is not None]
-        summary += describe_labels(labels, self.state.labels, split)
+        summary += describe_labels(labels, classes, split)
         return SentenceDataset(
             table.examples,
             task=self,
             split=split,
             sequences=[tokens for tokens, _ in joined],
             targets=[
-                [label_to_target(example, self.state.labels, path, split)]
-                for example in table.examples
+                [label_to_target(example, classes, path, split)] for example in table.examples
             ],
             summary=summary,
-            metrics=table.schema.metrics_of(self.state.labels or []) if labels else [],
+            metrics=table.schema.metrics_of(classes or []) if labels else [],
         )
 
     def compute_loss(self, output, target):
@@ -164,15 +164,15 @@ class SentencesTask(FineTuningTask):
             return None
         scored = [i for i in dataset.labelled_examples() if i in predictions]
         indices = self.predicted_targets(predictions[i] for i in scored)
-        predicted = [self.state.labels[index] for index in indices]
+        predicted = [self.recorded.labels[index] for index in indices]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
 
     def prediction_file(self, dataset, predictions, name):
         """A table with the label or the value of each example; see `glue.prediction_table`."""
         indices = range(len(dataset))
         predicted = self.predicted_targets(predictions[i] for i in indices).tolist()
-        if self.state.labels:
-            predicted = [self.state.labels[index] for index in predicted]
+        if self.recorded.labels:
+            predicted = [self.recorded.labels[index] for index in predicted]
         text = glue.prediction_table(zip(dataset.ids, predicted), name)
         return glue.server_name(name, dataset.split) + ".tsv", text
 

@@ -200,6 +200,7 @@ class SquadTask(FineTuningTask):
 
         A text is empty where it is more probable that there is no answer.
         """
+        may_be_empty = self.recorded.may_be_empty
         candidates = {}
         for index, candidate in predictions.items():
             candidates.setdefault(dataset.example_of_sequence[index], []).append(
@@ -208,7 +209,7 @@ class SquadTask(FineTuningTask):
         texts = {}
         for i in sorted(candidates):
             best = best_candidate(candidates[i])
-            if has_no_answer(best, self.state.may_be_empty):
+            if has_no_answer(best, may_be_empty):
                 texts[i] = ""
             else:
                 texts[i] = dataset.questions[i].context[best.begin : best.end]

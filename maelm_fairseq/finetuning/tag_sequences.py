@@ -1,7 +1,7 @@
 """The most probable sequence of a sentence's tags, in which every entity begins before it goes on.
 
 In BIO, I-X follows only B-X or I-X. In BIOES and BILOU, which also mark the ends of entities, so
-does E-X or L-X, and no entity is left without its end.
+does E-X or L-X, and no entity is left without its end. Each type of entity may have its own scheme.
 
 Letters in shapes: T words of a sentence, K tags.
 """
@@ -19,6 +19,7 @@ ENDS = ("E", "L")  # prefixes of the last word of an entity, in schemes that mar
 # chosen only if all others have a tag of probability 0.
 ILLEGAL_COST = 1e6
 IMPOSSIBLE_COST = 1e9
+MAX_ILLEGAL = 0.01  # the share of sentences with illegal tags that counts as mistakes
 
 
 @functools.lru_cache(maxsize=None)
@@ -31,25 +32,50 @@ def legal_transitions(labels):
         labels: tuple of K tags
     """
     tags = [label.partition("-")[::2] for label in [*labels, "O"]]  # (prefix, type of entity)
-    marks_ends = any(prefix in ENDS for prefix, _ in tags)
+    types_with_ends = {entity for prefix, entity in tags if prefix in ENDS}
     legal = np.ones((len(tags), len(tags)), dtype=bool)
     for i, (before, entity_before) in enumerate(tags):
         for j, (after, entity_after) in enumerate(tags):
             goes_on = before in OPENING and after in CONTINUING and entity_before == entity_after
-            if after in CONTINUING or (marks_ends and before in OPENING):
+            has_begun = before in OPENING and entity_before in types_with_ends
+            if after in CONTINUING or has_begun:
                 legal[i, j] = goes_on
     return legal
 
 
-def is_legal(indices, legal):
-    """Whether a sentence's tags, by their indices (T,), make a legal sequence."""
+def first_illegal_word(indices, legal):
+    """The index of the first word whose tag may not stand where it does; None if all may.
+
+    Args:
+        indices: of the tags of a sentence's words, (T,)
+        legal: of `legal_transitions`
+    """
     boundary = len(legal) - 1
     with_boundaries = np.concatenate([[boundary], indices, [boundary]]).astype(int)
-    return bool(legal[with_boundaries[:-1], with_boundaries[1:]].all())
+    (illegal,) = np.nonzero(~legal[with_boundaries[:-1], with_boundaries[1:]])
+    # Where an entity is not ended, its last word is to blame.
+    return min(int(illegal[0]), len(indices) - 1) if len(illegal) else None
+
+
+def find_illegal(sentences, labels):
+    """The sentences whose tags are not legal: {index: index of the first word that is to blame}.
+
+    Args:
+        sentences: the tags of each sentence
+        labels: all tags
+    """
+    index_of = {label: index for index, label in enumerate(labels)}
+    legal = legal_transitions(tuple(labels))
+    illegal = {}
+    for i, tags in enumerate(sentences):
+        word = first_illegal_word([index_of[tag] for tag in tags], legal)
+        if word is not None:
+            illegal[i] = word
+    return illegal
 
 
 def are_legal(sentences, labels):
-    """Whether tags are of entities, and all sequences of them are legal, as they are not in IOB1.
+    """Whether tags are of entities, and those of almost all sentences legal (not so in IOB1).
 
     Args:
         sentences: the tags of each sentence
@@ -57,9 +83,7 @@ def are_legal(sentences, labels):
     """
     if not has_entities(labels):
         return False
-    index_of = {label: index for index, label in enumerate(labels)}
-    legal = legal_transitions(tuple(labels))
-    return all(is_legal([index_of[tag] for tag in tags], legal) for tags in sentences)
+    return len(find_illegal(sentences, labels)) <= MAX_ILLEGAL * len(sentences)
 
 
 def most_probable_tags(probabilities, labels, only_legal):
@@ -73,7 +97,7 @@ def most_probable_tags(probabilities, labels, only_legal):
     indices = np.asarray(probabilities).argmax(axis=1)
     if only_legal:
         legal = legal_transitions(tuple(labels))
-        if not is_legal(indices, legal):
+        if first_illegal_word(indices, legal) is not None:
             indices = cheapest_sequence(np.asarray(probabilities, np.float64), legal)
     return [labels[index] for index in indices]
 

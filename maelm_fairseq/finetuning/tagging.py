@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.errors import counted
 from ..base.option_fields import setting
 from ..base.tokenizer import word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
@@ -15,6 +16,7 @@ from ..metrics import (
     has_entities,
     metrics_of_tags,
     report_of_tags,
+    tag_of_no_entity,
 )
 from .conllu import COLUMN_HELP, CONLLU_COLUMNS
 from .finetuning_criterion import FineTuningCriterion
@@ -23,7 +25,7 @@ from .finetuning_task import FineTuningConfig, FineTuningTask
 from .hyperparameters import BASE_WIDTH, Hyperparameters, defaults_for_width, small_encoder_defaults
 from .labelled_files import is_test_split
 from .labels import classes_of_training, index_of_label
-from .tag_sequences import are_legal, most_probable_tags
+from .tag_sequences import are_legal, find_illegal, most_probable_tags
 from .tagged_files import TAGGED_FILES, read_tagged
 from .tagged_sentences import describe_sentences, why_not_scored
 
@@ -82,7 +84,7 @@ class TaggingTask(FineTuningTask):
     def add_head(self, model):
         cfg = model.cfg
         head = TokenClassificationHead(
-            cfg.encoder_embed_dim, len(self.state.labels), cfg.pooler_dropout
+            cfg.encoder_embed_dim, len(self.recorded.labels), cfg.pooler_dropout
         )
         model.register_head(self.head_name, head)
 
@@ -92,7 +94,7 @@ class TaggingTask(FineTuningTask):
         sentence_of_sequence = []  # its index
         outcome = ""
         if is_test_split(split):
-            reason = why_not_scored(sentences, self.state.labels)
+            reason = why_not_scored(sentences, self.recorded.labels)
             outcome = "; it has tags and is scored at the end"
             if reason:
                 sentences = [sentence._replace(tags=[]) for sentence in sentences]
@@ -108,9 +110,7 @@ class TaggingTask(FineTuningTask):
                 sentence_of_sequence.append(i)
         metrics = self.metrics_of(sentences, split)
         summary = f"{path}: {self.summary_of(sentences, len(sequences))}{outcome}"
-        if split == "train" and has_entities(self.state.labels) and self.ignores_capitals():
-            summary += "; the vocabulary has no capitals, which names have: prepare the encoder's "
-            summary += "text without --lowercase"
+        summary += "".join(f"; {note}" for note in self.notes(sentences, split))
         return TaggedDataset(
             sentences,
             task=self,
@@ -121,6 +121,37 @@ class TaggingTask(FineTuningTask):
             metrics=metrics,
             example_of_sequence=sentence_of_sequence,
         )
+
+    def notes(self, sentences, split):
+        """Yields what a user should know of tags, and can mend."""
+        labels = self.recorded.labels
+        all_tags = [sentence.tags for sentence in sentences]
+        if not has_entities(labels):
+            other_tag = tag_of_no_entity(labels)
+            if split == "train" and other_tag:
+                yield (
+                    "scored by accuracy, not by F1 of entities, as the tag "
+                    f"{other_tag!r} is neither O nor of BIO, BIOES or BILOU"
+                )
+        elif split == "train":
+            illegal = find_illegal(all_tags, labels)
+            if illegal:
+                index, word = next(iter(illegal.items()))
+                sentence = sentences[index]
+                yield (
+                    f"{counted(len(illegal), 'sentence')} with an entity that goes on without a "
+                    f"beginning, or has no end, the first in line {sentence.lines[word]} "
+                    f"({sentence.tags[word]})"
+                )
+                if not self.recorded.tags_are_legal:
+                    yield "so each word gets its most probable tag by itself"
+            if self.ignores_capitals():
+                yield (
+                    "the vocabulary has no capitals, which names have: prepare the encoder's text "
+                    "without --lowercase"
+                )
+        elif any(all_tags) and set(flatten(all_tags)) <= {"O"}:
+            yield "no entities, so that F1 is undefined"
 
     def ignores_capitals(self):
         """Whether the vocabulary makes small letters of capitals."""
@@ -139,14 +170,14 @@ class TaggingTask(FineTuningTask):
         """The names of the scores of a split; none for a test file without tags."""
         if is_test_split(split) and not sentences[0].tags:
             return []
-        return metrics_of_tags(self.state.labels)
+        return metrics_of_tags(self.recorded.labels)
 
     def labels_of(self, sentence, path, split):
         """The indices of the labels of the words of a sentence; 0 in a test file."""
         if is_test_split(split):
             return [0] * len(sentence.words)
         tagged_lines = zip(sentence.tags, sentence.lines)
-        classes = self.state.labels
+        classes = self.recorded.labels
         return [index_of_label(tag, classes, path, line) for tag, line in tagged_lines]
 
     def compute_predictions(self, output, sample, dataset):
@@ -162,7 +193,7 @@ class TaggingTask(FineTuningTask):
 
     def report(self, dataset, predictions):
         return report_of_tags(
-            *self.targets_and_predictions(dataset, predictions), self.state.labels
+            *self.targets_and_predictions(dataset, predictions), self.recorded.labels
         )
 
     def targets_and_predictions(self, dataset, predictions):
@@ -172,13 +203,13 @@ class TaggingTask(FineTuningTask):
 
     def tagged(self, dataset, predictions):
         """Yields each completely predicted `tagged_sentences.Sentence`, and its predicted tags."""
-        for i, parts in itertools.groupby(
-            sorted(predictions), key=dataset.example_of_sequence.__getitem__
-        ):
+        labels = self.recorded.labels
+        only_legal = bool(self.recorded.tags_are_legal)
+        sentence_of_sequence = dataset.example_of_sequence
+        for i, parts in itertools.groupby(sorted(predictions), sentence_of_sequence.__getitem__):
             probabilities = np.concatenate([predictions[part] for part in parts])
             if len(probabilities) == len(dataset.sentences[i].words):
-                only_legal = bool(self.state.tags_are_legal)
-                tags = most_probable_tags(probabilities, self.state.labels, only_legal)
+                tags = most_probable_tags(probabilities, labels, only_legal)
                 yield dataset.sentences[i], tags
 
     def prediction_file(self, dataset, predictions, name):

@@ -30,6 +30,11 @@ OPTIONS_OF_ANY_TRAINING = [
     "lr_layer_decay",
 ]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
+LEGAL_TAGS_LIMIT = (
+    " Each word gets its most probable label here, while `maelm_fairseq` predicts the labels of a "
+    "sentence together, as the most probable sequence in which every entity begins before it goes "
+    "on. So these scores are lower here; by how much, depends on the data."
+)
 
 
 def model_card(name, info, config, data, kind, description=None):
@@ -52,7 +57,7 @@ def model_card(name, info, config, data, kind, description=None):
         "pipeline": kind.pipeline,
         "example": kind.example,
         "usage": kind.usage,
-        "limits": kind.limits,
+        "limits": kind.limits + (LEGAL_TAGS_LIMIT if info.tags_are_legal else ""),
         "name": name,
         "path": json.dumps(name),
         "tag": tag_of(info),
@@ -183,7 +188,8 @@ def score_lines(info):
         )
     if info.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]
-        lines.append(f"Scores on the dev file, in percent: {', '.join(scores)}")
+        together = ", with the tags of a sentence predicted together" if info.tags_are_legal else ""
+        lines.append(f"Scores on the dev file, in percent{together}: {', '.join(scores)}")
     return lines
 
 

@@ -97,10 +97,8 @@ TOKEN_CLASSIFICATION = ExportKind(
     'tag("some words")  # other strategies label pieces of words\n'
     'tag("a long text", stride=16)  # else, what is too long for the model is dropped',
     extra_imports=", pipeline",
-    limits=FINE_TUNED_LIMITS + " Each word gets its most probable label here; where labels mark "
-    "entities, `maelm_fairseq` predicts the most probable sequence in which every entity begins "
-    "before it goes on, which finds somewhat more of them. The pipeline's `word` has no spaces "
-    "between the words of a name; `text[start:end]` has them.",
+    limits=FINE_TUNED_LIMITS + " The pipeline's `word` has no spaces between the words of a name; "
+    "`text[start:end]` has them.",
     head_classes=(TokenClassificationHead,),
     head_modules={"classification_heads.{}.out_proj": "classifier"},
     has_labels=True,

@@ -13,6 +13,7 @@ from ..base.opening import open_to_read
 from ..base.utf8 import read_lines
 
 CHUNK_TEXTS = 1000  # texts that are labelled together
+MIN_TAGGED_LINES = 3  # fewer texts may end with a word that is also a tag
 
 
 class Labeller(ABC):
@@ -115,7 +116,7 @@ def check_not_tagged(path, texts, tags):
     # A punctuation mark may be a tag, and is the last word of many texts.
     tags = {tag for tag in tags if any(map(str.isalnum, tag))}
     tagged = [words for words in lines if len(words) > 1 and words[-1] in tags]
-    if len(tagged) > len(lines) / 2:
+    if len(tagged) >= MIN_TAGGED_LINES and len(tagged) > len(lines) / 2:
         raise UsageError(
             f"{path}: found a word and its tag in a line, such as {' '.join(tagged[0])!r}, "
             "expected a text in each line; join the words of each sentence, without their tags"

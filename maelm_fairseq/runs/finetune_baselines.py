@@ -289,7 +289,7 @@ class CrfRun(BaselineRun):
 
     def predictions_of_split(self, split, outputs):
         """1 for the tag of each word, and 0 for the others: (words, labels) of each sequence."""
-        num_labels = len(self.task.state.labels)
+        num_labels = len(self.task.recorded.labels)
         tags = []
         for outputs_of_sentence in outputs:
             indices, _ = split_word_outputs(outputs_of_sentence, num_labels)
@@ -301,7 +301,7 @@ class CrfRun(BaselineRun):
 
         The CRF's most probable sequence of tags has more than the most probable tag of each word.
         """
-        num_labels = len(self.task.state.labels)
+        num_labels = len(self.task.recorded.labels)
         probabilities = [split_word_outputs(of_sentence, num_labels)[1] for of_sentence in outputs]
         return self.divide_among_sequences(split, probabilities)
 
