@@ -139,7 +139,7 @@ class Attention(nn.Module):
         B, T, C = x.shape
         Q = total_queries(groups)
         x = x.to(matmul_dtype(x))  # autocast would do so for each product
-        queries = self.query(last_positions(x, Q).flatten(0, 1))
+        queries = self.query(last_rows(x, Q).flatten(0, 1))
         key_value = self.key_value(x.flatten(0, 1))
         queries = queries.view(B, Q, self.num_heads, self.head_width)
         key_value = key_value.view(B, T, 2, self.num_heads, self.head_width)
@@ -176,13 +176,13 @@ class TransformerLayer(nn.Module):
         B, _, C = x.shape
         Q = total_queries(groups)
         attended = self.attention(x, groups)
-        y = self.attention_norm(last_positions(x, Q).flatten(0, 1) + self.dropout(attended))
+        y = self.attention_norm(last_rows(x, Q).flatten(0, 1) + self.dropout(attended))
         expand, contract = self.ffn
         z = contract(F.gelu(expand(y)))
         return self.ffn_norm(y + self.dropout(z)).view(B, Q, C)
 
 
-def last_positions(x, count):
+def last_rows(x, count):
     """(B, T, C) -> (B, count, C), the last positions; `count` may be 0."""
     return x if count == x.size(1) else x[:, x.size(1) - count :]
 
@@ -224,7 +224,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(TransformerLayer(*sizes) for _ in range(num_layers))
 
     def forward(
-        self, x, positions, has_padding: bool, num_outputs=None, masks=None, all_layers=False
+        self, x, positions, has_padding: bool, num_output_rows=None, masks=None, all_layers=False
     ):
         """Runs the layers.
 
@@ -232,10 +232,10 @@ class Transformer(nn.Module):
             x: (B, T, C) token embeddings, or for the decoder the encoder's output
             positions: (B, T) original positions, -1 for padding
             has_padding: whether there is any padding; known without synchronising with the device
-            num_outputs: number of rows at the end that the last layer computes; None for all
+            num_output_rows: number of rows at the end that the last layer computes; None for all
             masks: `Masks`, which follow the T rows; None for none
             all_layers: return a list, the input of the first layer and the output of each
-        Returns: (B, T, C), with masks (B, T + M, C), or (B, num_outputs, C); or a list
+        Returns: (B, T, C), with masks (B, T + M, C), or (B, num_output_rows, C); or a list
         """
         dtype = matmul_dtype(x)
         x = self.embed_input(x, positions)
@@ -249,8 +249,8 @@ class Transformer(nn.Module):
                 groups.append(self.query_group(masks.positions, keys, has_padding, dtype))
             if all_layers:
                 hidden_states.append(x)
-            if num_outputs is not None and i == len(self.layers) - 1:
-                groups = last_queries_of(groups, num_outputs)
+            if num_output_rows is not None and i == len(self.layers) - 1:
+                groups = last_queries_of(groups, num_output_rows)
             x = layer(x, groups)
         if all_layers:
             return [*hidden_states, x]

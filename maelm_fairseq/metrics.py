@@ -52,7 +52,7 @@ def correlation(name):
 class Metric(NamedTuple):
     compute: Callable  # of (targets, predicted), (n,) each: indices of classes, or values
     unit: str = ""
-    is_of_values: bool = False  # not of classes
+    is_regression: bool = False  # not of classes
     is_of_class_1: bool = False  # for classes 0 and 1
 
 
@@ -60,8 +60,8 @@ METRICS = {
     "accuracy": Metric(accuracy, "%"),
     "f1": Metric(f1, "%", is_of_class_1=True),
     "matthews": Metric(matthews),
-    "pearson": Metric(correlation("pearsonr"), is_of_values=True),
-    "spearman": Metric(correlation("spearmanr"), is_of_values=True),
+    "pearson": Metric(correlation("pearsonr"), is_regression=True),
+    "spearman": Metric(correlation("spearmanr"), is_regression=True),
 }
 
 

@@ -191,7 +191,7 @@ class MaeLmModel(BaseFairseqModel):
         masks = self.embed_masks(masked_positions).to(encoded.dtype)
         x = torch.cat([encoded, masks], dim=1)
         positions = torch.cat([positions, masked_positions], dim=1)
-        return self.decoder(x, positions, has_padding, num_outputs=num_predicted)
+        return self.decoder(x, positions, has_padding, num_output_rows=num_predicted)
 
     def forward_encoder_with_masks(
         self,

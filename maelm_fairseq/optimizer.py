@@ -14,6 +14,7 @@ from .fairseq_api import FairseqAdam, FairseqDataclass, FairseqOptimizer, regist
 TORCH_ADAMW = "torch_adamw"  # its name in fairseq
 FLOAT32_WEIGHTS = "float32_weights"  # in the state of the optimizer
 LR_SHARE_KEY = "share_of_lr"  # in its groups of weights
+DEPTH_ATTRIBUTE = "param_group"  # of a weight, the name that fairseq keeps
 
 
 @dataclass
@@ -49,26 +50,30 @@ def parse_betas(option):
     )
 
 
+def set_depth_below_head(weight, depth):
+    """Says how many layers below the head a weight is, for `lr_layer_decay`."""
+    setattr(weight, DEPTH_ATTRIBUTE, depth)
+
+
 def groups_by_rate(weights, decay):
     """Weights in groups, each with its share of the learning rate, the highest rate first.
 
-    `param_group` of a weight says how many layers below the head it is; fairseq keeps this
-    attribute.
-
-    Raises UsageError: the rates differ, but a weight has no `param_group`
+    Raises UsageError: the rates differ, but the depth of a weight is not known
     """
     if decay == 1:
         return [{"params": weights, LR_SHARE_KEY: 1.0}]
-    if not all(hasattr(weight, "param_group") for weight in weights):
+    if not all(hasattr(weight, DEPTH_ATTRIBUTE) for weight in weights):
         raise UsageError(
             f"--lr-layer-decay {decay} is for fine-tuning with the tasks of this plugin; "
             "with --fp16, also give --fp16-no-flatten-grads"
         )
-    groups = []
-    for depth in sorted({weight.param_group for weight in weights}):
-        weights_at_depth = [weight for weight in weights if weight.param_group == depth]
-        groups.append({"params": weights_at_depth, LR_SHARE_KEY: decay**depth})
-    return groups
+    weights_by_depth = {}
+    for weight in weights:
+        weights_by_depth.setdefault(getattr(weight, DEPTH_ATTRIBUTE), []).append(weight)
+    return [
+        {"params": weights_at_depth, LR_SHARE_KEY: decay**depth}
+        for depth, weights_at_depth in sorted(weights_by_depth.items())
+    ]
 
 
 @register_optimizer(TORCH_ADAMW, dataclass=TorchAdamWConfig)
@@ -170,59 +175,3 @@ class TorchAdamW(FairseqAdam):
     @property
     def supports_flat_params(self):
         return True
-
-
-def gradients_to_float32(original, optimizer):
-    """Copies float16 gradients to the flat float32 ones all at once, unless that is done already.
-
-    Args:
-        original: the method of fairseq's FP16Optimizer, for optimizers that are not ours
-        optimizer: the FP16Optimizer
-    """
-    if not wraps_torch_adamw(optimizer):
-        return original(optimizer)
-    if not optimizer._needs_sync:
-        return
-    optimizer._needs_sync = False
-    _, gradients = float32_views(optimizer)
-    targets, sources = [], []
-    for weight, gradient in zip(optimizer.fp16_params, gradients):
-        if weight.grad is None:
-            gradient.zero_()
-        else:
-            targets.append(gradient)
-            sources.append(weight.grad)
-    torch._foreach_copy_(targets, sources)
-
-
-def weights_to_float16(original, optimizer):
-    """Copies flat float32 weights to the float16 ones of the model all at once.
-
-    Arguments as for `gradients_to_float32`.
-    """
-    if not wraps_torch_adamw(optimizer):
-        return original(optimizer)
-    weights, _ = float32_views(optimizer)
-    with torch.no_grad():
-        torch._foreach_copy_(optimizer.fp16_params, weights)
-
-
-def wraps_torch_adamw(optimizer):
-    """Whether fairseq's FP16Optimizer keeps the weights of a `TorchAdamW` in one flat tensor."""
-    return isinstance(optimizer.fp32_optimizer, TorchAdamW) and optimizer.has_flat_params
-
-
-def float32_views(optimizer):
-    """The float32 copies of a model's weights, and of their gradients, in the weights' shapes.
-
-    They are views of fairseq's flat tensors, made once. PyTorch copies between two lists of tensors
-    in a few kernels, where fairseq has one for each weight.
-    """
-    if not hasattr(optimizer, "_views"):
-        (flat,) = optimizer.fp32_params.values()
-        sizes = [weight.numel() for weight in optimizer.fp16_params]
-        optimizer._views = []
-        for whole in (flat.detach(), flat.grad):
-            parts = zip(whole.split(sizes), optimizer.fp16_params)
-            optimizer._views.append([part.view_as(weight) for part, weight in parts])
-    return optimizer._views

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from common import configuration
 from conftest import TINY, refuses
-from maelm_fairseq.optimizer import TorchAdamW
+from maelm_fairseq.optimizer import TorchAdamW, set_depth_below_head
 from maelm_fairseq.training.hooks import wrap_copies
 
 
@@ -83,7 +83,7 @@ def layered(decay, depths=(2, 0, 1, 2)):
     """An optimizer of four weights of ones, which are this many layers below the head."""
     weights = [torch.nn.Parameter(torch.ones(3)) for _ in depths]
     for weight, depth in zip(weights, depths):
-        weight.param_group = depth
+        set_depth_below_head(weight, depth)
     return TorchAdamW(options(lr_layer_decay=decay), weights), weights
 
 

@@ -70,7 +70,7 @@ class CheckpointInfo:
     saved_options: Dict[str, Any] = field(default_factory=dict)  # all options of that run
     has_lm_head: bool = False  # as it has if its last training was pretraining
     updates: Optional[int] = None
-    valid_metric: Any = None  # of the last validation: what chose the best checkpoint
+    last_valid_score: Any = None  # of the last validation: what chose the best checkpoint
     dev_scores: Optional[Dict[str, float]] = None  # of fine-tuning: {metric: percent}
     train_files_sha256: Tuple[str, ...] = ()  # the labelled files that it was fine-tuned on
     # For an encoder that was imported and has not been trained since: the folder that it came from.
@@ -143,7 +143,7 @@ def info_of_checkpoint(checkpoint, path):
         saved_options=saved_options,
         has_lm_head=has_head,
         updates=updates,
-        valid_metric=extra_state.get("val_loss"),
+        last_valid_score=extra_state.get("val_loss"),
         dev_scores=dev_scores,
         train_files_sha256=tuple(
             filter(None, [*(task.earlier_train_files or []), task.train_file])

@@ -27,6 +27,7 @@ from ..checkpoints.checkpoint_info import (
     info_of_checkpoint,
 )
 from ..checkpoints.schema import TaskState
+from ..optimizer import set_depth_below_head
 from ..precision import PrecisionConfig
 from ..state_dicts import HEAD_PREFIX
 from ..vocabulary import load_dictionary_and_tokenizer
@@ -95,7 +96,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         """Reads a file: what the next two methods get as `contents`."""
 
     @abstractmethod
-    def record_labels(self, path, contents):
+    def record_prediction_state(self, path, contents):
         """Puts into the state what prediction needs, such as labels, from the training file."""
 
     @abstractmethod
@@ -177,7 +178,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     def prepare_state(self):
         """Reads the training file, and puts into the state what prediction needs."""
-        self.record_labels(self.path("train"), self.read_split("train"))
+        self.record_prediction_state(self.path("train"), self.read_split("train"))
 
     # What fairseq asks for
 
@@ -202,8 +203,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         self.set_max_tokens(model)
         self.add_head(model)
         for name, weight in model.named_parameters():
-            # For --lr-layer-decay.
-            weight.param_group = layers_below_head(name, len(model.encoder.layers))
+            set_depth_below_head(weight, layers_below_head(name, len(model.encoder.layers)))
         return model
 
     def set_max_tokens(self, model):

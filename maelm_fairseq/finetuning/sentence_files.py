@@ -34,7 +34,7 @@ class TableSchema(NamedTuple):
 
     @property
     def is_regression(self):
-        return METRICS[self.metrics[0]].is_of_values
+        return METRICS[self.metrics[0]].is_regression
 
     def metrics_of(self, classes):
         """The metrics of a task with these classes, in order."""

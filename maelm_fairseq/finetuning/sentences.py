@@ -88,7 +88,7 @@ class SentencesTask(FineTuningTask):
         schema = TableSchema(*self.recorded.form)
         return read_sentences(path, is_test_split(split), schema.is_regression, schema)
 
-    def record_labels(self, path, table):
+    def record_prediction_state(self, path, table):
         self.record_state(labels=None, form=list(table.schema))
         if table.schema.is_regression:
             values = [float(example.label) for example in table.examples]

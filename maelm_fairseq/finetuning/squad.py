@@ -121,7 +121,7 @@ class SquadTask(FineTuningTask):
     def read(self, path, split):
         return read_questions(path, is_test_split(split))
 
-    def record_labels(self, path, questions):
+    def record_prediction_state(self, path, questions):
         all_answered = all(question.answers for question in questions)
         self.record_state(may_be_empty=not all_answered)
 

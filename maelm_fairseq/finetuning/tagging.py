@@ -76,7 +76,7 @@ class TaggingTask(FineTuningTask):
     def read(self, path, split):
         return read_tagged(path, is_test_split(split), str(self.cfg.conllu_column))
 
-    def record_labels(self, path, sentences):
+    def record_prediction_state(self, path, sentences):
         tags = [sentence.tags for sentence in sentences]
         labels = classes_of_training(path, flatten(tags))
         self.record_state(labels=labels, tags_are_legal=are_legal(tags, labels))

@@ -180,11 +180,11 @@ def option_lines(info):
 def score_lines(info):
     """Lines about the last validation, and the scores on the dev file."""
     lines = []
-    if info.valid_metric is not None:
+    if info.last_valid_score is not None:
         metric = info.options.best_checkpoint_metric
         of_stage = " of fine-tuning" if info.is_fine_tuned else ""
         lines.append(
-            f"Validation {metric}{of_stage}: {info.valid_metric}{validation_condition(info)}"
+            f"Validation {metric}{of_stage}: {info.last_valid_score}{validation_condition(info)}"
         )
     if info.dev_scores:
         scores = [f"{metric} {value:.2f}" for metric, value in info.dev_scores.items()]

@@ -98,8 +98,7 @@ import sys
 
 from ..base.command_line import shorten_argparse_errors
 from ..fairseq_api import FP16Optimizer, Trainer, checkpoint_utils, distributed_utils
-from ..optimizer import gradients_to_float32, weights_to_float16
-from . import loading, loop, resuming, saving, starting
+from . import fp16_copies, loading, loop, resuming, saving, starting
 from .reporting import reporter
 from .run_state import patience
 
@@ -155,8 +154,8 @@ def install_training_hooks(program):
 
 def wrap_copies():
     """Replaces how fairseq copies between half precision and float32."""
-    wrap(FP16Optimizer, gradients_to_float32, "_sync_fp16_grads_to_fp32")
-    wrap(FP16Optimizer, weights_to_float16, "_sync_fp32_params_to_fp16")
+    wrap(FP16Optimizer, fp16_copies.gradients_to_float32, "_sync_fp16_grads_to_fp32")
+    wrap(FP16Optimizer, fp16_copies.weights_to_float16, "_sync_fp32_params_to_fp16")
 
 
 def wrap(owner, function, name=None):
