@@ -162,7 +162,7 @@ def test_features_are_those_of_the_hub(pretrained):
     data, checkpoint = pretrained
     texts = [(text,) for text, _, _ in examples(40, 5)]
     texts += [("ka lo", "mi ru se"), ("",), ("kan losh " * 40,)]
-    encoder = features.Encoder(str(checkpoint), str(data))
+    encoder = features.EncoderSource(str(checkpoint), str(data))
     computed = features.compute_features(encoder.model, texts)
     model = hub.from_pretrained(checkpoint, data=data)
     for i, text in enumerate(texts):
@@ -304,7 +304,7 @@ def test_few_shot_examples_of_values_are_above_and_below_the_median():
 def test_an_encoder_that_changes_before_it_is_loaded(pretrained, tmp_path):
     data, checkpoint = pretrained
     shutil.copy(checkpoint, tmp_path / "a.pt")
-    encoder = features.Encoder(str(tmp_path / "a.pt"), str(data))
+    encoder = features.EncoderSource(str(tmp_path / "a.pt"), str(data))
     state = torch.load(checkpoint, weights_only=False)
     torch.save({**state, "more": 1}, tmp_path / "a.pt")
     refuses("a.pt: has changed since this began; run the command again", lambda: encoder.model)

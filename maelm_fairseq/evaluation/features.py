@@ -66,7 +66,7 @@ def encode_texts(model, texts):
     return pad_sequence(rows, batch_first=True, padding_value=model.dictionary.pad())
 
 
-class Encoder:
+class EncoderSource:
     """A pretrained encoder: its file, and the folder with its vocabulary."""
 
     def __init__(self, checkpoint, data):

@@ -8,9 +8,9 @@ import torch
 from ..base.errors import UsageError
 from ..base.words import word_spans
 
-SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
-LINE_TOKENS = 96  # at most, of a line
-HALVED_LINES = 1_000
+MAX_SCORED_TOKENS = 5_000  # of held-out text, each predicted by itself
+MAX_LINE_TOKENS = 96  # of a line
+MAX_HALVED_LINES = 1_000  # whose halves are searched for
 MIN_WORDS = 8  # at least, of a line whose halves are searched for
 
 
@@ -22,9 +22,9 @@ def bits_per_token(model, lines, max_positions):
     chosen = []
     count = 0
     for line in lines:
-        line = truncate_line(model, line, min(LINE_TOKENS, max_positions - 2))
+        line = truncate_line(model, line, min(MAX_LINE_TOKENS, max_positions - 2))
         num_tokens = len(model.encode(line)) - 2
-        if chosen and count + num_tokens > SCORED_TOKENS:
+        if chosen and count + num_tokens > MAX_SCORED_TOKENS:
             break
         if num_tokens:
             chosen.append(line)
@@ -55,8 +55,10 @@ def matched_halves(model, lines):
     """
     halves = []
     for line in lines:
+        if len(halves) == MAX_HALVED_LINES:
+            break
         begins = [begin for begin, _ in word_spans(model.tokenizer, line)]
-        if len(begins) >= MIN_WORDS and len(halves) < HALVED_LINES:
+        if len(begins) >= MIN_WORDS:
             middle = begins[len(begins) // 2]
             halves.append((line[:middle].strip(), line[middle:].strip()))
     if not halves:

@@ -36,7 +36,7 @@ from ..checkpoints.building import default_device, find_checkpoint_file
 from ..finetuning.labelled_files import find_file
 from ..finetuning.sentence_files import SENTENCE_FILES
 from ..precision import autocast, computes_in_bfloat16
-from .features import Encoder, compute_features
+from .features import EncoderSource, compute_features
 from .few_shot import SHOTS, has_few_shot, score_few_shot_probes
 from .minimal_pairs import check_pairs_fit, decide_pairs
 from .model_record import GROUPS_KEY, PAIRS_FEATURE, TEXT_FEATURE, ModelRecord, record_files
@@ -68,10 +68,13 @@ def load_tasks(args, fetch):
     return tasks
 
 
-def record_probes(records, encoder, task, repeats, side_by_side):
+def record_probes(record, encoder, task, repeats, side_by_side):
     """Probes the frozen features of an encoder on a task, unless that is recorded.
 
-    `repeats` is how often few-shot probes are repeated.
+    Args:
+        record: `ModelRecord`
+        encoder: `EncoderSource`
+        repeats: how often few-shot probes are repeated
     """
     origin_of_probes = {"task": task.compute_sha256(), "probes": f"ridge {RIDGE_ALPHAS}"}
     origins = {"mean": origin_of_probes, "first": origin_of_probes}
@@ -80,7 +83,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
     if repeats and has_few_shot(task):
         origins["few_shot"] = {**origin_of_probes, "repeats": f"{SHOTS} {repeats}"}
     missing = [
-        name for name, origin in origins.items() if not records.is_recorded(task.name, name, origin)
+        name for name, origin in origins.items() if not record.is_recorded(task.name, name, origin)
     ]
     features = compute_features(encoder.model, task.texts) if missing else {}
     for name in missing:
@@ -93,7 +96,7 @@ def record_probes(records, encoder, task, repeats, side_by_side):
             probed = probe_all_layers(features[name], task)
             arrays = {name: probed["predictions"], f"{name}/layers": probed["layers"]}
         shared = {"targets": task.targets, "folds": task.folds}
-        records.write(task.name, name, origins[name], {**shared, **arrays})
+        record.write(task.name, name, origins[name], {**shared, **arrays})
 
 
 def evaluate(args, fetch):
@@ -105,7 +108,7 @@ def evaluate(args, fetch):
     """
     encoders = {}
     for name, path in zip(args.names, args.checkpoint):
-        encoders[name] = Encoder(find_checkpoint_file(path), args.data)
+        encoders[name] = EncoderSource(find_checkpoint_file(path), args.data)
         if args.pairs and not encoders[name].info.has_lm_head:
             raise UsageError(
                 f"--checkpoint {path}: found a fine-tuned model, which predicts no masked tokens; "
@@ -163,7 +166,7 @@ def origin_of_decisions(pairs, args, device):
 
 
 def check_not_trained_on(encoders, args):
-    """Refuses encoders, {name: `features.Encoder`}, that were fine-tuned on examples of a task.
+    """Refuses encoders, {name: `EncoderSource`}, that were fine-tuned on examples of a task.
 
     Their features know these examples' labels, and would score too high.
     """
