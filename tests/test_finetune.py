@@ -213,7 +213,7 @@ def check_score_on_test_file(row, predictions, test_file):
 def test_a_bag_of_words_that_takes_too_long_is_left_out(files, arguments, capsys):
     runs, _ = run_main(begun, "--labelled", files / "own", *arguments)
     os.makedirs(os.path.join(runs.command.args.save_dir, "own"))
-    assert finetune.make_baseline_run(runs).run(runs.jobs, limit=0.01) is None
+    assert finetune.make_baseline_run(runs, runs.task).run(runs.jobs, limit=0.01) is None
     assert "bag of words: left out, as it takes longer than training" in capsys.readouterr().out
 
 
@@ -251,7 +251,7 @@ def baselines_of(labelled, arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", PYTHON)
         seed_runs = [Run(None, seed) for seed in [1, 2, 3]]
-        run = finetune.make_baseline_run(runs)
+        run = finetune.make_baseline_run(runs, runs.task)
         outcome = run.run(runs.jobs, limit=60)
         results, _ = finetune.with_baselines(runs, run, outcome, results, scores, seed_runs, best=2)
         return runs, results
@@ -336,7 +336,7 @@ def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
 
 def test_the_command_for_new_texts_has_the_options_of_the_baseline(files, arguments):
     runs, _ = run_main(begun, "--labelled", files / "STS-B", *arguments, "--regression")
-    options = finetune.make_baseline_run(runs).options()
+    options = finetune.make_baseline_run(runs, runs.task).options()
     command = finetune.labelling_command(runs, TOGETHER, "model.pt", options)
     assert f" --labelled {files / 'STS-B'} --regression --checkpoint model.pt --data /" in command
     assert "--regression" not in finetune.labelling_command(runs, "encoder", "model.pt", options)
