@@ -56,7 +56,7 @@ def test_the_cheaper_predictors_that_are_as_good_can_label_texts(encoder, bag, b
     assert finetune_results.compare_predictors(results).worth_using == expected
 
 
-def test_what_both_share_with_the_encoder_is_paired():
+def test_differences_from_an_ensemble_are_paired():
     results = [
         finetune_results.Result("a", "dev.tsv", "accuracy", [79.0], 1.0),
         finetune_results.Result(

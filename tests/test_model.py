@@ -37,7 +37,7 @@ def assert_agree(setting):
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("mask_prob, depth", [(0.15, {}), (0.9, {}), (0.5, SHARED)])
-def test_agrees_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fraction, lengths):
+def test_loss_and_gradients_are_naives_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fraction, lengths):
     masks = dict(mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction)
     setting = Setting(tmp_path, lengths, **masks, **depth)
     assert setting.inputs["has_padding"] == (lengths == "mixed")
