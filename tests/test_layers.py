@@ -45,9 +45,8 @@ def test_half_of_the_heads_begin_with_their_neighbours(buckets):
     torch.nn.init.normal_(bias.table.weight, std=0.02)
     before = bias.table.weight.detach().clone()
     bias.init_local_heads()
-    biases = bias(torch.tensor([[16]]), torch.arange(32)[None])[
-        0, :, 0
-    ]  # of position 16: (heads, 32)
+    biases = bias(torch.tensor([[16]]), torch.arange(32)[None])
+    biases = biases[0, :, 0]  # of position 16: (heads, 32)
     for head, side in enumerate([-1, 1, -1, 1]):
         assert biases[head].argmax() == 16 + side
         nearest_first = [16 + side * n for n in range(1, 5)]

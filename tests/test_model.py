@@ -37,7 +37,7 @@ def assert_agree(setting):
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("encoder_mask_fraction", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("mask_prob, depth", [(0.15, {}), (0.9, {}), (0.5, SHARED)])
-def test_loss_and_gradients_are_naives_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fraction, lengths):
+def test_naive_agrees_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fraction, lengths):
     masks = dict(mask_prob=mask_prob, encoder_mask_fraction=encoder_mask_fraction)
     setting = Setting(tmp_path, lengths, **masks, **depth)
     assert setting.inputs["has_padding"] == (lengths == "mixed")
@@ -55,13 +55,13 @@ def test_loss_and_gradients_are_naives_for_all_masks(tmp_path, mask_prob, depth,
     dict(SHARED, decoder_layers=1),
     dict(SHARED, decoder_layers=3),
 ])  # fmt: skip
-def test_agrees_for_all_depths_and_biases(tmp_path, depth, num_buckets, decoder_bias, lengths):
+def test_naive_agrees_for_all_depths_and_biases(tmp_path, depth, num_buckets, decoder_bias, lengths):
     bias = dict(relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias)
     assert_agree(Setting(tmp_path, lengths, mask_prob=0.5, **bias, **depth))
 
 
 @pytest.mark.parametrize("depth", [MLM, SHARED, dict(decoder_layers=1, decoder_relative_bias=True)])
-def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
+def test_naive_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
     monkeypatch.setattr(naive, "relative_position_bucket", naive.t5_bucket)
     setting = Setting(
         tmp_path,
@@ -87,7 +87,7 @@ def test_agrees_with_t5_buckets(tmp_path, monkeypatch, depth):
     dict(mask_whole_words=True),
 ])  # fmt: skip
 @pytest.mark.parametrize("lengths", ["equal", "mixed"])
-def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
+def test_naive_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
     masks = dict(leave_unmasked_prob=0.1, random_token_prob=0.1, mask_prob=0.6)
     setting = Setting(tmp_path, lengths, **{**masks, **options})
     original = setting.original()
@@ -104,7 +104,7 @@ def test_agrees_where_predicted_tokens_stay_visible(tmp_path, lengths, options):
 @pytest.mark.parametrize(
     "options", [{}, SHARED, dict(leave_unmasked_prob=0.2, encoder_mask_fraction=0.4)]
 )
-def test_agrees_while_masks_fade(tmp_path, options, update, lengths):
+def test_naive_agrees_while_masks_fade(tmp_path, options, update, lengths):
     setting = Setting(tmp_path, lengths, mask_prob=0.6, encoder_mask_fade_updates=10, **options)
     masked = setting.inputs["masked_positions"].ge(0).sum(1)
     setting.batch = setting.task.with_visible_masks(setting.batch, update)
