@@ -55,7 +55,7 @@ def test_naive_agrees_for_all_masks(tmp_path, mask_prob, depth, encoder_mask_fra
     dict(SHARED, decoder_layers=1),
     dict(SHARED, decoder_layers=3),
 ])  # fmt: skip
-def test_naive_agrees_for_all_depths_and_biases(tmp_path, depth, num_buckets, decoder_bias, lengths):
+def test_naive_agrees_for_all_depths(tmp_path, depth, num_buckets, decoder_bias, lengths):
     bias = dict(relative_position_num_buckets=num_buckets, decoder_relative_bias=decoder_bias)
     assert_agree(Setting(tmp_path, lengths, mask_prob=0.5, **bias, **depth))
 
