@@ -58,13 +58,14 @@ SCORED = [0]  # parts that are scored
 TRAINED = [1, 2]  # parts that are trained on
 
 DEFAULT = "the defaults"
+SMOOTHED_LABELS = "labels smoothed by 0.1"  # of classes: where values are predicted, it is DEFAULT
 TRIED_CHANGES = {  # those that promise most come first
     DEFAULT: {},
     "rate times 0.7 for each layer below": {"lr_layer_decay": 0.7},
     "rate times 0.5 for each layer below": {"lr_layer_decay": 0.5},
     "rate times 0.7 for each layer below, 1e-3": {"lr_layer_decay": 0.7, "lr": 1e-3},
     "rate times 0.7 for each layer below, 20 epochs": {"lr_layer_decay": 0.7, "epochs": 20},
-    "labels smoothed by 0.1": {"label_smoothing": 0.1},
+    SMOOTHED_LABELS: {"label_smoothing": 0.1},
     "rate 2e-4": {"lr": 2e-4},
     "rate 1e-3": {"lr": 1e-3},
     "5 epochs": {"epochs": 5},
@@ -148,6 +149,8 @@ def measure_settings(name, folder, seed):
         if task not in trials:
             trials[task] = Trial(str(folder / "labelled" / task), tokenizer, positions)
         trial = trials[task]
+        if change == SMOOTHED_LABELS and trial.metric != "accuracy":
+            continue
         settings = replace(Settings(), **TRIED_CHANGES[change])
         torch.manual_seed(seed)
         model = Classifier(checkpoint, dictionary, trial.examples.num_outputs, settings)
@@ -170,6 +173,11 @@ class Page:
         records = records.fillna({"seed": 0})  # the bag of words has no seed
         index = ["encoder", "seed", "change"]
         scores = records.pivot(index=index, columns="task", values="value")
+        of_values = records.loc[records.metric != "accuracy", "task"].unique()
+        for encoder, seed, change in scores.index:
+            if change == SMOOTHED_LABELS:
+                defaults_of_run = scores.loc[(encoder, seed, DEFAULT), of_values]
+                scores.loc[(encoder, seed, change), of_values] = defaults_of_run
         self.scores = scores.reindex(columns=NATURAL_TASKS).dropna()  # of finished settings
         defaults = self.scores.xs(DEFAULT, level="change")
         changed = self.scores.drop(DEFAULT, level="change")

@@ -154,3 +154,13 @@ def test_the_page_pairs_runs_by_encoder_and_seed(tmp_path):
     assert cells(page.gain_by_task(), change) == [*["3.00"] * 7, f"{error:.2f}", "3"]
     assert cells(page.gain_by_encoder(), change) == ["1.50", "6.00"]
     assert unfinished not in page.gain_by_task()
+
+
+def test_smoothed_labels_leave_scores_of_values_as_they_are(tmp_path):
+    metrics = {task: "accuracy" if "trec" in task else "pearson" for task in NATURAL_TASKS}
+    rows = [["a-1", 1, DEFAULT, task, metric, 60.0] for task, metric in metrics.items()]
+    classes = [task for task, metric in metrics.items() if metric == "accuracy"]
+    rows += [["a-1", 1, tuning.SMOOTHED_LABELS, task, "accuracy", 63.0] for task in classes]
+    tuning.write_trials(tmp_path / "a-1-1.csv", rows)
+    gains = cells(tuning.Page(tmp_path).gain_by_task(), tuning.SMOOTHED_LABELS)
+    assert gains[:6] == ["3.00" if task in classes else "0.00" for task in NATURAL_TASKS]
