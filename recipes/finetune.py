@@ -11,7 +11,6 @@ SQuAD in the form that their servers take) and a report with precision, recall a
 """
 
 import logging
-import math
 import os
 import shlex
 import sys
@@ -36,6 +35,7 @@ from maelm_fairseq.runs.finetune_options import (
 )
 from maelm_fairseq.runs.finetune_results import (
     ENCODER,
+    LABELLING_PREDICTORS,
     RESULTS_FILE,
     Result,
     compare_predictors,
@@ -45,10 +45,10 @@ from maelm_fairseq.runs.finetune_results import (
 )
 from maelm_fairseq.runs.finetune_runs import FILE_LOGGER, FineTuningRuns
 from maelm_fairseq.runs.jobs import Jobs
-from maelm_fairseq.runs.learning_curve import MIN_VALIDATIONS, LearningCurve
+from maelm_fairseq.runs.learning_curve import LearningCurve
 from maelm_fairseq.runs.split_scores import SplitScores
+from maelm_fairseq.runs.training_length import describe_training_length
 
-FEW_UPDATES = 200  # with fewer, more epochs may score higher
 MIN_BASELINE_SECONDS = 60  # that the baseline may always take
 # The baseline to compare with, by fairseq's name of the task.
 BASELINE_RUNS = {"mae_lm_sentences": BagOfWordsRun, "mae_lm_tokens": CrfRun}
@@ -105,16 +105,21 @@ def finetune(runs, candidates):
                 runs, baseline_run, outcome, results, scores, seed_runs, best
             )
     write_reports(runs, task, chosen, best, scores_of_splits)
-    print_results(results)
+    print_results(results, task.secondary_metrics)
     checkpoint = runs.checkpoint_path(Run(chosen, best))
     if len({result.predictor for result in results}) > 1:
         report_verdict(runs, results, checkpoint, baseline_run.options())
+    label = task.constant_prediction(task.datasets["valid"], scores["valid"].predictions)
+    if label is not None:
+        print(
+            f"the encoder predicts {label!r} everywhere in {runs.file_name('valid')}: it has not "
+            "learned to tell labels apart"
+        )
+    curve = LearningCurve([record.curve for record in records], results[0].standard_error)
     default_epochs = runs.command.defaults.hyperparameters.epochs
-    report_curves([record.curve for record in records], results[0], chosen.epochs, default_epochs)
     updates = runs.num_updates(chosen)
-    if updates < FEW_UPDATES:
-        epochs = math.ceil(chosen.epochs * FEW_UPDATES / updates)
-        print(f"only {updates} updates, as there are few examples: also try --epochs {epochs}")
+    lines = describe_training_length(curve, results[0], chosen.epochs, default_epochs, updates)
+    print(*lines, sep="\n")
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {checkpoint}")
 
@@ -153,50 +158,6 @@ def labelling_command(runs, predictor, checkpoint, baseline_options):
     elif predictor in ENSEMBLES:
         program += encoder
     return f"{shlex.join(map(str, program))} --texts FILE --dest NEW_FILE"
-
-
-def report_curves(curves, result, epochs, default_epochs):
-    """Says whether the score was still rising when training ended, had fallen, or was level.
-
-    Args:
-        curves: for each seed, its scores in equal steps of training
-        result: the `Result` of these scores
-        epochs: of training
-        default_epochs: those of the recipe for such an encoder
-    """
-    curve = LearningCurve(curves, result.standard_error)
-    if not curve.has_enough_validations:
-        print(
-            f"too few validations, under {MIN_VALIDATIONS}, to tell whether the score was still "
-            f"rising; try more --epochs than {epochs}"
-        )
-    score = f"{result.metric} on {result.file_name}"
-    rise = curve.late_rise()
-    fall = curve.fall_from_peak()
-    since = curve.level_since()
-    if rise is not None:
-        print(
-            f"still improving: {score} rose by {rise:.2f} over the last quarter of training; try "
-            f"more --epochs than {epochs}"
-        )
-    elif fall is not None:
-        print(
-            f"trained too long: {score} fell by {fall.points:.2f} after {fall.share:.0%} of "
-            f"training; try fewer --epochs than {epochs}"
-        )
-    elif since == 1:
-        print(
-            f"not settled: {score} still changed by more than its standard error between the last "
-            "two validations"
-        )
-    elif since is not None:
-        print(
-            f"level at the end: {score} stayed within its standard error of its last value after "
-            f"{since:.0%} of training; the rate falls to 0 there, so that this does not tell what "
-            "more epochs would score"
-        )
-    if epochs < default_epochs:
-        print(f"the recipe's default for this encoder is --epochs {default_epochs}")
 
 
 def report_best(runs, task, model, hyperparameters, best, records):
@@ -241,6 +202,8 @@ def write_reports(runs, task, hyperparameters, best, scores_of_splits):
     reports = []
     for split, scores_of_predictors in scores_of_splits.items():
         for predictor, scores in scores_of_predictors.items():
+            if predictor not in LABELLING_PREDICTORS:
+                continue
             report = task.report(task.datasets[split], scores.predictions)
             if report:
                 seed = "" if predictor in (BAG_OF_WORDS, CRF) else f", seed {best}"

@@ -151,7 +151,7 @@ def main():
             take_gpus(args.gpus)
         check_data(args)
         os.makedirs(args.save_dir, exist_ok=True)
-        if not args.gpus:
+        if not args.gpus and name != "small":
             print("training on the CPU: good enough for experiments, not for full-size pretraining")
         print(f"{batch}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
@@ -168,6 +168,8 @@ def main():
     except Exception:
         logging.exception("training failed")  # for the log; the reporter tells the user
         raise
+    if name != "adapt":
+        print("next: fine-tune it, export it, or use it from Python (README.md, What you can do)")
 
 
 def load_fairseq_train():

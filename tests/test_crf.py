@@ -78,7 +78,7 @@ def test_the_program_writes_scores_and_the_tags_of_each_sentence(files, tmp_path
     targets = [sentence.tags for sentence in tagged.sentences_by_file["dev.txt"]]
     predicted = []
     for sentence, outputs in zip(
-        tagged.sentences_by_file["dev.txt"], written["outputs"]["dev.txt"]
+        tagged.sentences_by_file["dev.txt"], written["outputs"]["CRF"]["dev.txt"]
     ):
         indices, probabilities = split_word_outputs(outputs, len(tagged.labels))
         # They vote as those of a CRF that is trained to label texts.

@@ -267,7 +267,7 @@ def refused(evaluated):
 
 def test_what_is_wrong_is_said_in_one_line(evaluated, refused, tmp_path):
     folder, _, _ = evaluated
-    refused("--names a b: expected 4 different names", "--names", "a", "b")
+    refused("--names: found a b, expected 4 different names", "--names", "a", "b")
     refused(
         "mae_lm-SEED and other-SEED with one seed, such as mae_lm-1 and",
         "--compare",
@@ -452,7 +452,7 @@ def test_minimal_pairs(evaluated, pretrained, tmp_path):
     assert counts == [2, 30, differing]
     interval = f"({low:+.2f} to {high:+.2f}, over pairs, within groups and 2 seeds)"
     line = f"mae_lm minus mlm, made: {difference:+.2f} points {interval}; "
-    assert f"\n{line}{differing} of 30 pairs are decided differently\n" in printed
+    assert f"\n{line}decided differently: {differing} of 30 pairs\n" in printed
 
 
 def write_paradigm(folder, term, paradigm, pairs):

@@ -11,6 +11,8 @@ import re
 import shutil
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -265,7 +267,7 @@ def test_baselines_are_those_of_the_run(files, arguments, tmp_path, other_seeds)
     whole = path.read_text()
     outcome = json.loads(whole)
     without_a_score = {**outcome, "scores": outcome["scores"][1:]}
-    with_nan = {**outcome, "outputs": {**outcome["outputs"], "dev.tsv": [[math.nan]]}}
+    with_nan = {**outcome, "outputs": {"bag of words": {"dev.tsv": [[math.nan]]}}}
     for damaged in ["", "{}", json.dumps(without_a_score), json.dumps(with_nan)]:
         path.write_text(damaged)
         _, again = baselines_of(own, arguments)
@@ -293,7 +295,7 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(
     """The error is that of a mean over the examples: of 100, 0 or -100 points of difference."""
     runs, results = baselines_of(files / "own", arguments)
     (path,) = (tmp_path / "save").glob("own/bag_of_words-*.json")
-    outputs = json.loads(path.read_text())["outputs"]["dev.tsv"]
+    outputs = json.loads(path.read_text())["outputs"]["bag of words"]["dev.tsv"]
     answers = np.array(outputs).argmax(axis=1)
     dataset = runs.task.datasets["valid"]
     examples = dataset.labelled_examples()
@@ -305,6 +307,8 @@ def test_the_difference_from_a_bag_of_words_is_paired_by_examples(
     assert bag.values[0] == pytest.approx(100 * (answers == targets).mean())
     lead = f", {50 - bag.values[0]:+.2f} ± {error:.2f} compared with the bag of words"
     assert str(of_dev["encoder"]).endswith(lead)
+    for result in of_dev.values():  # all are paired with all others
+        assert result.difference_errors.keys() == of_dev.keys() - {result.predictor}
 
 
 def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
@@ -324,13 +328,25 @@ def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
     assert "results.tsv: found a folder called results.tsv; rename it" in fault
 
 
-def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys):
+def test_how_long_the_other_seeds_take_is_said(files, arguments, capsys, monkeypatch):
     """Of the seeds that are not done yet, with the jobs that run at the same time."""
     runs, (candidate,) = run_main(begun, "--labelled", files / "own", *arguments)
-    runs.jobs.count = 2
-    runs.load_or_train = lambda run, environment: RunRecord({}, [], seconds=60.0)
-    for number, expected in [(1, ""), (2, ""), (5, "the other seeds take about 0:02:00\n")]:
-        runs.run_seeds(candidate, range(1, number + 1))
+    passed = threading.local()  # each seed has a thread of its own
+
+    def train(run, environment):
+        passed.seconds = 60.0
+        return RunRecord({}, [], seconds=50.0)
+
+    monkeypatch.setattr(runs, "load_or_train", train)
+    for jobs, seeds, expected in [
+        (2, 1, ""), (2, 2, ""), (2, 5, "the other seeds take about 0:02:00\n"),
+        (1, 2, "the other seed takes about 0:01:00\n"),
+    ]:  # fmt: skip
+        runs.jobs.count = jobs
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: getattr(passed, "seconds", 0.0))
+            passed.seconds = 0.0
+            runs.run_seeds(candidate, range(1, seeds + 1))
         assert capsys.readouterr().out == expected
 
 

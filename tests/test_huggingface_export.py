@@ -205,8 +205,7 @@ def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, cap
     run_main(program.main, *options[:-1], copy)
     first, description, _, second, _ = capsys.readouterr().out.splitlines()
     for line in [first, second]:
-        assert line.startswith("the same already: ")
-        assert line.endswith("; nothing was changed")
+        assert line.startswith("left unchanged, as it is this export already: ")
     assert description == f"--description was not used: edit {dest}/README.md instead"
     assert (dest / "README.md").read_text() == "My own words"
     shutil.rmtree(copy)

@@ -1,10 +1,11 @@
 """What fine-tuning says of how the score on the dev file changed."""
 
 import numpy as np
+import pytest
 
-import finetune
-from maelm_fairseq.runs import finetune_results
+from maelm_fairseq.runs.finetune_results import Result
 from maelm_fairseq.runs.learning_curve import LearningCurve
+from maelm_fairseq.runs.training_length import describe_training_length
 
 
 def test_a_score_that_still_rises_is_pointed_out():
@@ -17,19 +18,40 @@ def test_a_score_that_still_rises_is_pointed_out():
     assert LearningCurve([[1, 90]], standard_error=1.0).late_rise() is None
 
 
-def test_what_too_few_validations_do_not_show_is_said(capsys):
-    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([[1, 90]], result, epochs=2, default_epochs=2)
-    assert "too few validations, under 4, to tell" in capsys.readouterr().out
-    finetune.report_curves([[1, 30, 60, 90]], result, epochs=4, default_epochs=4)
-    assert capsys.readouterr().out.startswith("still improving: accuracy on dev.tsv rose by 30.00")
-    finetune.report_curves([[80, 90, 90, 90]], result, epochs=4, default_epochs=12)
-    printed = capsys.readouterr().out
-    assert printed.startswith("level at the end: accuracy on dev.tsv stayed within")
-    assert "after 50% of training; the rate falls to 0 there" in printed
-    assert printed.endswith("default for this encoder is --epochs 12\n")
-    finetune.report_curves([[60, 60, 60, 60, 60, 62, 50, 62]], result, epochs=8, default_epochs=8)
-    assert capsys.readouterr().out.startswith("not settled: accuracy on dev.tsv still changed by")
+def described(curve, epochs, default_epochs, updates=1000):
+    """What is said of a curve of accuracies with a standard error of a point."""
+    result = Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
+    return describe_training_length(
+        LearningCurve([curve], 1.0), result, epochs, default_epochs, updates
+    )
+
+
+@pytest.mark.parametrize("curve, epochs, beginning, advice", [
+    ([1, 90], 2, "too few validations, under 4, to tell", ["try more --epochs than 2"]),
+    ([1, 30, 60, 90], 4, "still improving: accuracy on dev.tsv rose by 30.00",
+     ["try more --epochs than 4"]),
+    ([80, 90, 90, 90], 4, "level: after 50% of training, accuracy on dev.tsv changed by no", []),
+    ([60, 60, 60, 60, 60, 62, 50, 62], 8, "not settled: accuracy on dev.tsv still changed by", []),
+    ([70, 80, 76, 77, 76, 76], 6, "trained too long: accuracy on dev.tsv fell by 4.00 after 33%",
+     ["try fewer --epochs than 6"]),
+])  # fmt: skip
+def test_how_the_score_changed_is_said(curve, epochs, beginning, advice):
+    line, *further = described(curve, epochs, default_epochs=epochs)
+    assert line.startswith(beginning)
+    assert further == advice
+
+
+@pytest.mark.parametrize("curve, epochs, default_epochs, updates, advice", [
+    ([1, 90], 3, 12, 57, "try --epochs 12: the recipe's default for this encoder"),
+    ([1, 90], 3, 5, 57, "try --epochs 11: 3 epochs are only 57 updates"),
+    ([90, 90, 90, 90], 12, 12, 120, "try --epochs 20: 12 epochs are only 120 updates"),
+])  # fmt: skip
+def test_one_line_says_how_many_epochs_to_try(curve, epochs, default_epochs, updates, advice):
+    lines = described(curve, epochs, default_epochs, updates)
+    assert lines[1:] == [advice]
+
+
+def test_since_when_a_score_is_level():
     assert LearningCurve([[80, 90, 90, 90]], 1.0).level_since() == 0.5
     assert LearningCurve([[90, 90, 80, 90]], 1.0).level_since() == 1
     assert LearningCurve([[90, 90, 90, 90]], 1.0).level_since() == 0.25
@@ -38,15 +60,10 @@ def test_what_too_few_validations_do_not_show_is_said(capsys):
     assert LearningCurve([[80, 90, 90, 90], [80, 90, 20]], 1.0).level_since() == 0.5
 
 
-def test_a_score_that_has_fallen_is_pointed_out(capsys):
+def test_a_score_that_has_fallen_is_pointed_out():
     """By the median over seeds, if it is more than the standard error."""
     falling = [70, 80, 76, 77, 76, 76]
     assert LearningCurve([falling, falling, [60] * 6], 3.0).fall_from_peak() == (4, 2 / 6)
     assert LearningCurve([falling], 4.0).fall_from_peak() is None
     for curve in [[np.nan, 70, 70, 70], [70, 70, 70, np.nan], [90, 10], []]:
         assert LearningCurve([curve], 1.0).fall_from_peak() is None
-    result = finetune_results.Result("own", "dev.tsv", "accuracy", [90.0], 1.0, start="scratch")
-    finetune.report_curves([falling], result, epochs=6, default_epochs=6)
-    printed = capsys.readouterr().out
-    expected = "accuracy on dev.tsv fell by 4.00 after 33% of training; try fewer --epochs than 6"
-    assert printed == f"trained too long: {expected}\n"

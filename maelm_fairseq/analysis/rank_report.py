@@ -56,7 +56,7 @@ def table_of_ranks(name, rows, dimensions, tau):
     groups = "".join(f"{group:>16}" for group in TOKEN_GROUPS)
     lines = [
         f"{name}: effective rank at tau = {tau:g}, of {tokens['without_mask']:,} tokens, {masked}",
-        f"layer{groups}   [MASK] dimensions of its own",
+        f"layer{groups}   dimensions used by [MASK] alone",
     ]
     ranks = {(row["layer"], row["token_group"]): row["rank"] for row in rows if row["tau"] == tau}
     for row in dimensions:

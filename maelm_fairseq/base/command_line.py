@@ -103,5 +103,6 @@ def check_different_names(names, count):
     """Refuses `--names` that are not one for each of `count` checkpoints, all different."""
     if len(names) != count or len(set(names)) != count:
         raise UsageError(
-            f"--names {' '.join(names)}: expected {count} different names, one for each checkpoint"
+            f"--names: found {' '.join(names)}, expected {count} different names, one for each "
+            "checkpoint; the default is the names of the files"
         )

@@ -129,6 +129,17 @@ def score_files(labelled, predictions) -> List[Score]:
     return scores
 
 
+def outputs_by_file(labelled, predictions):
+    """What `baseline_predictions` has for each file with labels: {predictor: {file: rows}}."""
+    outputs = {predictor: {} for predictor in predictions}
+    for name, indices in labelled.indices_by_file.items():
+        if len(indices):
+            rows = indices - len(labelled.train_indices)
+            for predictor, of_all in predictions.items():
+                outputs[predictor][name] = of_all[rows].tolist()
+    return outputs
+
+
 def add_options(parser):
     """Adds the options that say what a bag of words is trained on; see `LabelledExamples`."""
     parser.add_argument(
@@ -156,12 +167,7 @@ def main():
     scores = score_files(labelled, predictions)
     show_scores(scores)
     if args.dest:
-        kept = {}
-        for name, indices in labelled.indices_by_file.items():
-            if len(indices):
-                rows = indices - len(labelled.train_indices)
-                kept[name] = predictions[BAG_OF_WORDS][rows].tolist()
-        save_outcome(scores, kept, args.dest)
+        save_outcome(scores, outputs_by_file(labelled, predictions), args.dest)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ class BaselineOutcome:
     """What bag_of_words.py and crf.py write, by `save_outcome`."""
 
     scores: List[Score]
-    # What the bag of words or the CRF predicts, by the name of a file, for each of its examples
-    # that has a label: K numbers, or those of `join_word_outputs`.
-    outputs: Dict[str, List[List[float]]]
+    # What each predictor predicts, by the name of a file, for each of its examples that has a
+    # label: K numbers, or those of `join_word_outputs`.
+    outputs: Dict[str, Dict[str, List[List[float]]]]
     checksum: str = ""  # of all that
 
     def expected_checksum(self):
@@ -47,8 +47,10 @@ class BaselineOutcome:
             names = score.predictor, score.file, score.metric
             scores.append([*names, float(score.value), float(score.standard_error)])
         outputs = {}
-        for file, rows in self.outputs.items():
-            outputs[file] = [list(map(float, row)) for row in rows]
+        for predictor, rows_by_file in self.outputs.items():
+            outputs[predictor] = {
+                file: [list(map(float, row)) for row in rows] for file, rows in rows_by_file.items()
+            }
         return short_checksum([scores, outputs])
 
 

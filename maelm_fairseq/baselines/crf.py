@@ -209,20 +209,25 @@ def score_tagged_files(tagged, predictions) -> List[Score]:
     return scores
 
 
-def crf_outputs(tagged, crf, predictions):
-    """What the CRF says of each word of the scored files of a `TaggedSentences`.
+def outputs_by_file(tagged, crf, predictions):
+    """What each predictor says of each word of the scored files of a `TaggedSentences`.
 
     Args:
-        predictions: the CRF's, of `baseline_tags`
-    Returns: {name of a file: a list for each sentence, of `join_word_outputs`}
+        predictions: of `baseline_tags`
+    Returns: {predictor: {name of a file: a list for each sentence, of `join_word_outputs`}}
     """
     outputs = {}
-    for file, tags_of_sentences in predictions.items():
-        outputs[file] = []
-        for sentence, tags in zip(tagged.sentences_by_file[file], tags_of_sentences):
-            indices = [tagged.labels.index(tag) for tag in tags]
-            probabilities = crf.probabilities(sentence.words, tagged.labels)
-            outputs[file].append(join_word_outputs(indices, probabilities))
+    for predictor, tags_by_file in predictions.items():
+        outputs[predictor] = {}
+        for file, tags_of_sentences in tags_by_file.items():
+            rows = outputs[predictor][file] = []
+            for sentence, tags in zip(tagged.sentences_by_file[file], tags_of_sentences):
+                indices = [tagged.labels.index(tag) for tag in tags]
+                if predictor == CRF:
+                    probabilities = crf.probabilities(sentence.words, tagged.labels)
+                else:
+                    probabilities = np.eye(len(tagged.labels))[indices]
+                rows.append(join_word_outputs(indices, probabilities))
     return outputs
 
 
@@ -257,7 +262,7 @@ def main():
     scores = score_tagged_files(tagged, predictions)
     show_scores(scores)
     if args.dest:
-        save_outcome(scores, crf_outputs(tagged, crf, predictions[CRF]), args.dest)
+        save_outcome(scores, outputs_by_file(tagged, crf, predictions), args.dest)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def write_tables(args, tasks, records, baselines):
     ]
     if on_embeddings:
         print(
-            f"{', '.join(on_embeddings)}: a probe read the embeddings, below all layers; tables of "
-            "the last layer and of <s> compare what the layers have learned"
+            f"{', '.join(on_embeddings)}: the best probes read the embeddings, so these scores do "
+            "not compare the layers: for that, see the tables of the last layer and of <s>"
         )
     print(f"tables: {path}")
 
@@ -84,7 +84,7 @@ def print_comparison(report, arms):
     for name, row in report.pair_differences(arms).iterrows():
         more = f" and {row.seeds:g} seeds" if row.seeds > 1 else ", for these two models only"
         interval = f"{row['from']:+.2f} to {row.to:+.2f}, {report.source_of_interval(name)}{more}"
-        differing = f"{row.differing:,.0f} of {row.pairs:,.0f} pairs are decided differently"
+        differing = f"decided differently: {row.differing:,.0f} of {row.pairs:,.0f} pairs"
         print(f"{title}, {name}: {row.iloc[0]:+.2f} points ({interval}); {differing}")
 
 

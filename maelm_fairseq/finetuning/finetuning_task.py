@@ -65,6 +65,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
     files = {}  # {split: possible names of its file}
     head_name = None
     needed_state = ()  # names of what prediction takes from the state of a checkpoint
+    secondary_metrics = ()  # which results.tsv has, but the recipe does not print
     predicts_dev = False  # whether the recipe also writes predictions for the dev file
     jackknife_groups = JACKKNIFE_GROUPS  # see `jackknife.standard_errors`
 
@@ -139,6 +140,12 @@ class FineTuningTask(MaeLmBaseTask, ABC):
             dataset: dataset of the split
             predictions: as for `compute_scores`, of all examples
             name: name of the folder of labelled files
+        """
+
+    def constant_prediction(self, dataset, predictions):
+        """The label that is predicted everywhere, although there are others; else None.
+
+        Arguments as for `compute_scores`.
         """
 
     def report(self, dataset, predictions):

@@ -32,8 +32,8 @@ def classes_of_training(path, labels):
         if len(rare) > 20:
             names += ", ..."
         logger.warning(
-            f"{path}: found labels with fewer than {RARE_LABEL_COUNT} examples: {names}; in "
-            "case these are not labels, correct the file"
+            f"{path}: labels with fewer than {RARE_LABEL_COUNT} examples: {names}; "
+            "correct the file if one is a mistake"
         )
     if len(classes) < 2:
         raise UsageError(

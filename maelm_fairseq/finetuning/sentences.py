@@ -159,6 +159,13 @@ class SentencesTask(FineTuningTask):
         predictions = np.array(list(predictions)).reshape(-1, self.num_outputs)
         return argmax_or_value(predictions)
 
+    def constant_prediction(self, dataset, predictions):
+        if self.is_regression:
+            return None
+        classes = self.recorded.labels
+        predicted = {classes[i] for i in self.predicted_targets(predictions.values())}
+        return predicted.pop() if len(predicted) == 1 < len({*dataset.labels}) else None
+
     def report(self, dataset, predictions):
         if self.is_regression:
             return None

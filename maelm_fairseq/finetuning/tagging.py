@@ -191,6 +191,17 @@ class TaggingTask(FineTuningTask):
             dataset.metrics, *self.targets_and_predictions(dataset, predictions)
         )
 
+    @property
+    def secondary_metrics(self):
+        """Of entities, all but F1."""
+        return tuple(metrics_of_tags(self.recorded.labels)[1:])
+
+    def constant_prediction(self, dataset, predictions):
+        targets, predicted = map(
+            set, map(flatten, self.targets_and_predictions(dataset, predictions))
+        )
+        return predicted.pop() if len(predicted) == 1 < len(targets) else None
+
     def report(self, dataset, predictions):
         return report_of_tags(
             *self.targets_and_predictions(dataset, predictions), self.recorded.labels

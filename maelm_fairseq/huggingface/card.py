@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from string import Template
 
+from ..metrics import has_entities
 from ..preparation.manifest import read_split_summary
 from .config_json import MODELING_FILE
 from .weights import OWN_CLASSES
@@ -30,6 +31,10 @@ OPTIONS_OF_ANY_TRAINING = [
     "lr_layer_decay",
 ]
 PAPER = "[Meng et al., ICLR 2024](https://arxiv.org/abs/2302.02060)"
+PIPELINE_LIMIT = (
+    " The pipeline joins words by `B-` and `I-` alone: of labels such as `E-` and `S-`, it gives "
+    "each word by itself. For whole names, give the model a list of words, and join their labels."
+)
 LEGAL_TAGS_LIMIT = (
     " Each word gets its most probable label here, while `maelm_fairseq` predicts the labels of a "
     "sentence together, as the most probable sequence in which every entity begins before it goes "
@@ -57,7 +62,7 @@ def model_card(name, info, config, data, kind, description=None):
         "pipeline": kind.pipeline,
         "example": kind.example,
         "usage": kind.usage,
-        "limits": kind.limits + (LEGAL_TAGS_LIMIT if info.tags_are_legal else ""),
+        "limits": kind.limits + limits_of_tags(info),
         "name": name,
         "path": json.dumps(name),
         "tag": tag_of(info),
@@ -91,6 +96,14 @@ def model_card(name, info, config, data, kind, description=None):
     values["usage"] = Template(values["usage"]).substitute(values)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return Template(template).substitute(values)
+
+
+def limits_of_tags(info):
+    """Further limits of an export that tags words, as a text; empty for others."""
+    text = LEGAL_TAGS_LIMIT if info.tags_are_legal else ""
+    if has_entities(info.labels or []) and any(label[0] in "ESLU" for label in info.labels):
+        text += PIPELINE_LIMIT
+    return text
 
 
 def tag_of(info):

@@ -223,7 +223,7 @@ def main():
         if is_stock and "lm_head" in exported.left_out:
             summary += " (to fill masks, export with --format code)"
     if exported.is_unchanged:
-        print(f"the same already: {summary}; nothing was changed")
+        print(f"left unchanged, as it is this export already: {summary}")
         if args.description:
             print(f"--description was not used: edit {os.path.join(args.dest, CARD)} instead")
     else:

@@ -244,8 +244,8 @@ def check_whole(split, parts, dest, valid_documents):
 def warn_of_little_to_validate(num_tokens):
     if num_tokens < FEW_TO_VALIDATE:
         print(
-            f"valid: only {num_tokens:,} tokens, too few for reliable losses and ranks; hold out"
-            " more text"
+            f"valid: found only {num_tokens:,} tokens, expected {FEW_TO_VALIDATE:,} or more for "
+            "reliable losses and ranks; hold out more text"
         )
 
 

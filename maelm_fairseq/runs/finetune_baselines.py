@@ -17,8 +17,6 @@ from ..base.provenance import sha256, short_checksum
 from ..baselines.baseline_scores import (
     BAG_OF_WORDS,
     CRF,
-    MOST_FREQUENT,
-    MOST_FREQUENT_TAG,
     read_outcome,
     split_word_outputs,
 )
@@ -46,8 +44,8 @@ class BaselineRun(ABC):
         folder: where results are kept
     """
 
-    predictors = ()  # whose scores there are; the first is compared with the encoder
-    module = None  # in `baselines`, the program
+    predictor = ""  # the baseline's name
+    module = ""  # in `baselines`, the program
     form_of_outputs = ""  # changes when the program writes others, so that old ones are not read
 
     def __init__(self, task, labelled_folder, files, folder):
@@ -61,9 +59,8 @@ class BaselineRun(ABC):
         self.path = os.path.join(folder, f"{self.name}.json")
 
     def origin(self, checksums):
-        """What the outcome is made from: files, options, and the form of outputs, if it changed."""
-        origin = [checksums, self.options()]
-        return [*origin, self.form_of_outputs] if self.form_of_outputs else origin
+        """What the outcome is made from: files, options, and the form of outputs."""
+        return [checksums, self.options(), self.form_of_outputs]
 
     @abstractmethod
     def options(self):
@@ -85,10 +82,6 @@ class BaselineRun(ABC):
             encoder, votes: {split: {index of a sequence: prediction}}, of the same splits
         Returns: {predictor: {split: {index of a sequence: prediction}}}
         """
-
-    @property
-    def predictor(self):
-        return self.predictors[0]
 
     def run(self, jobs, limit):
         """Trains and scores, unless that is done; returns the outcome, or None and says why.
@@ -141,12 +134,14 @@ class BaselineRun(ABC):
                 baselines, and of what is combined from both, with each seed of the encoder
             {split: {predictor: `SplitScores`}}
         """
-        baseline = self.of_splits(outcome, self.predictions_of_split)
-        votes = self.of_splits(outcome, self.votes_of_split)
+        predictions = {
+            predictor: self.of_splits(outputs, self.predictions_of_split)
+            for predictor, outputs in outcome.outputs.items()
+        }
+        votes = self.of_splits(outcome.outputs[self.predictor], self.votes_of_split)
         encoder = {split: scores.predictions for split, scores in encoder_scores.items()}
         combined = self.combined_predictions(encoder, votes)
-        predictions = {self.predictor: baseline, **combined}
-        scores_of_splits = self.scores_of_splits(predictions, encoder_scores)
+        scores_of_splits = self.scores_of_splits({**predictions, **combined}, encoder_scores)
         combined_of_seeds = []
         for predictions_of_seed in dev_predictions:
             votes_on_dev = {split: votes[split] for split in predictions_of_seed}
@@ -157,22 +152,24 @@ class BaselineRun(ABC):
             split = self.split_of_file[result.file_name]
             scores = scores_of_splits[split]
             compared_results.append(self.with_lead(result, scores))
-            for predictor in scores.keys() - {ENCODER, self.predictor}:
+            for predictor in combined:
                 values = self.values_of_seeds(
                     scores[predictor],
                     result.metric,
-                    [combined[predictor] for combined in combined_of_seeds],
+                    [of_seed[predictor] for of_seed in combined_of_seeds],
                 )
                 combined_result = replace(
                     result,
                     predictor=predictor,
                     values=values,
                     standard_error=scores[predictor].standard_errors[result.metric],
-                    start="",
                     settings=f"{result.settings} {self.name}",
                 )
                 combined_results.append(self.with_lead(combined_result, scores))
-        baseline_results = [self.result(score, self.name) for score in outcome.scores]
+        baseline_results = []
+        for score in outcome.scores:
+            scores = scores_of_splits[self.split_of_file[score.file]]
+            baseline_results.append(self.with_lead(self.result(score, self.name), scores))
         return [*compared_results, *baseline_results, *combined_results], scores_of_splits
 
     def values_of_seeds(self, scores, metric, predictions_of_seeds):
@@ -189,10 +186,10 @@ class BaselineRun(ABC):
                 values.append(self.task.compute_scores(dataset, predictions[scores.split])[metric])
         return values or [scores.values[metric]]
 
-    def of_splits(self, outcome, convert):
-        """The outputs of an outcome in another form: {split: what `convert` makes of them}."""
+    def of_splits(self, outputs_by_file, convert):
+        """The outputs of a predictor in another form: {split: what `convert` makes of them}."""
         converted = {}
-        for file_name, outputs in outcome.outputs.items():
+        for file_name, outputs in outputs_by_file.items():
             split = self.split_of_file[file_name]
             converted[split] = convert(split, outputs)
         return converted
@@ -222,6 +219,8 @@ class BaselineRun(ABC):
         errors = {}
         for other in scores.keys() - {result.predictor}:
             errors[other] = own.lead_standard_errors(scores[other])[result.metric]
+        if result.predictor == self.predictor:  # it has no lead over itself
+            return replace(result, difference_errors=errors)
         baseline_value = scores[self.predictor].values[result.metric]
         lead = float(np.median(result.values_or_worst)) - baseline_value
         return replace(result, baseline=self.predictor, lead=lead, difference_errors=errors)
@@ -243,11 +242,9 @@ class BaselineRun(ABC):
 class BagOfWordsRun(BaselineRun):
     """A bag of words and the most frequent class; the task is a `sentences.SentencesTask`."""
 
+    predictor = BAG_OF_WORDS
     module = "bag_of_words"
-
-    @property
-    def predictors(self):
-        return (BAG_OF_WORDS,) if self.task.is_regression else (BAG_OF_WORDS, MOST_FREQUENT)
+    form_of_outputs = "of each predictor"
 
     def options(self):
         return ["--regression"] if self.task.is_regression else []
@@ -279,9 +276,9 @@ class BagOfWordsRun(BaselineRun):
 class CrfRun(BaselineRun):
     """A conditional random field and each word's most frequent tag; for a `tagging.TaggingTask`."""
 
-    predictors = (CRF, MOST_FREQUENT_TAG)
+    predictor = CRF
     module = "crf"
-    form_of_outputs = "tags and probabilities"
+    form_of_outputs = "tags and probabilities, of each predictor"
 
     def options(self):
         column = str(self.task.cfg.conllu_column)

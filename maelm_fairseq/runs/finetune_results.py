@@ -258,10 +258,17 @@ def escape_unprintable(text):
     return "".join(parts)
 
 
-def print_results(results):
-    """Prints, for each split and metric, a line for each predictor, the encoder's first."""
+def print_results(results, secondary_metrics=()):
+    """Prints, for each split and metric, a line for each predictor, the encoder's first.
+
+    Args:
+        results: list of `Result`
+        secondary_metrics: names of metrics that are left out
+    """
     groups: Dict[tuple, List[Result]] = {}
     for result in results:
+        if result.metric in secondary_metrics:
+            continue
         groups.setdefault((result.task, result.file_name, result.metric), []).append(result)
     width = max(len(result.predictor) for result in results)
     of_seed = ""
@@ -272,3 +279,5 @@ def print_results(results):
         print(f"{task}, {metric} on {split}:")
         for result in results_of_metric:
             print(f"  {result.predictor:{width}}  {result}")
+    if secondary_metrics:
+        print(f"{', '.join(secondary_metrics)}: in {RESULTS_FILE}")

@@ -6,6 +6,7 @@ The folder is SAVE_DIR/NAME/SETTINGS-CHECKSUM/seed1, and its checkpoint_last.pt 
 
 import math
 import os
+import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -126,11 +127,14 @@ class FineTuningRuns:
         missing = [seed for seed in seeds if not self.is_done(Run(hyperparameters, seed))]
 
         def run_seed(seed, environment):
+            start = time.monotonic()
             record = self.load_or_train(Run(hyperparameters, seed), environment)
             further_rounds = math.ceil(len(missing) / self.jobs.count) - 1
             if seed in missing[:1] and further_rounds:
-                left = timedelta(seconds=round(record.seconds * further_rounds))
-                print(f"the other seeds take about {left}", flush=True)
+                # Starting fairseq-train takes time, too.
+                left = timedelta(seconds=round((time.monotonic() - start) * further_rounds))
+                others = "seed takes" if len(missing) == 2 else "seeds take"
+                print(f"the other {others} about {left}", flush=True)
             return record
 
         return self.jobs.map(run_seed, seeds)

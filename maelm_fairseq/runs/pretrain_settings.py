@@ -142,6 +142,7 @@ def apply_run_options(cfg, args, fairseq_args):
     """Fits settings, in place, to this run's folders, devices, precision and number of updates.
 
     Returns: the `BatchPlan`
+    Raises UsageError: the number of updates is given twice, or `plan_batch` raises it
     """
     batch = plan_batch(cfg, args, fairseq_args)
     cfg["distributed_training"]["distributed_world_size"] = batch.processes
@@ -149,6 +150,12 @@ def apply_run_options(cfg, args, fairseq_args):
     cfg["optimization"]["update_freq"] = batch.update_freq
     cfg["checkpoint"]["save_dir"] = args.save_dir
     if args.updates:
+        given = given_values(fairseq_args, "max_update")
+        if given:
+            raise UsageError(
+                f"--updates {args.updates} and --max-update {given['max_update']}: found both, "
+                "expected one; --updates also scales the schedule"
+            )
         scale_schedule(cfg, args.updates)
     common = cfg["common"]
     common["user_dir"] = PLUGIN_FOLDER

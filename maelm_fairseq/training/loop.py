@@ -87,8 +87,8 @@ def make_missed_validation(program, cfg, trainer, task, epoch_itr):
     is_due = getattr(epoch_itr, "validation_due", False)
     if is_last:
         logger.info(
-            f"nothing to train: the checkpoint is of update {update:,}, "
-            f"and --max-update is {max_update:,}"
+            f"nothing to train: the checkpoint is of update {update:,}, and --max-update is "
+            f"{max_update:,}; a larger one, or larger --updates of a recipe, trains further"
         )
         is_due = is_due or not current_run.resumed_checkpoint_was_validated
     if not is_due or cfg.dataset.disable_validation:

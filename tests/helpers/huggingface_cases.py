@@ -80,6 +80,11 @@ def three_values(state):
     table[middle + 1 :] = table[-1].clone()
 
 
+def entity_labels(state):
+    """A change: of three tags, two are of entities, in BIOES."""
+    state["task_state"]["labels"] = ["E-PER", "O", "S-LOC"]
+
+
 NO_BIAS = dict(relative_position_num_buckets=0)
 T5_BUCKETS = dict(relative_position_buckets="t5")
 MLM = dict(decoder_layers=0, task={"encoder_mask_fraction": 1.0})
@@ -103,7 +108,11 @@ CASES = {
     "roberta-tags": ("RobertaForTokenClassification", {**FINE_TUNED, **NO_BIAS}, {}),
     "roberta-epsilon": ("RobertaForMaskedLM", {**NO_BIAS, **MLM, **EPSILON}, {}),
     "mpnet-t5": ("MPNetModel", T5_BUCKETS, {}),
-    "mpnet-t5-tags": ("MPNetForTokenClassification", {**FINE_TUNED, **T5_BUCKETS}, {}),
+    "mpnet-t5-tags": (
+        "MPNetForTokenClassification",
+        dict(**FINE_TUNED, **T5_BUCKETS, change=entity_labels),
+        {},
+    ),
     "mpnet-t5-span": ("MPNetForQuestionAnswering", {**FINE_TUNED, **T5_BUCKETS}, {}),
     "mpnet-mlm": ("MPNetForMaskedLM", dict(MLM, change=three_values), {}),
     "code": ("MaeLmForMaskedLM", {}, {}),
