@@ -338,6 +338,8 @@ def test_help_has_the_plugins_options(tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["--gpus", 8, "--batch-size", 24],
      ["8 process(es)", "--batch-size 24", "divide the effective batch of 2048"]),
+    (["--updates", 5, "--max-update", 6, "--dry-run"],
+     ["--updates 5 and --max-update 6: found both, expected one"]),
     (["--gpus", "many"], ["--gpus: expected an integer from 0 to 2147483647, found 'many'"]),
     (["--gpus", 2048, "--batch-size", 1], ["--gpus 2048: PyTorch sees"]),
     (["--gpus", 1, "--nodes", 2, "--dry-run"], ["MASTER_ADDR"]),
