@@ -22,7 +22,7 @@ install: $(VENV)/.installed
 # it, or a torchvision, does not fit torch, transformers does not load either.
 $(VENV)/.installed: setup.py constraints.txt Makefile recipes/openmp.pth
 	@recipes/make_environment.sh "$(VENV)" $(PYTHON)
-	@echo "Installing fairseq, torch and the plugin into $(VENV): a minute or two, longer if pip has to fetch torch with CUDA."
+	@echo "Installing fairseq, torch and the plugin into $(VENV): a few minutes, longer if pip has to fetch torch with CUDA."
 	@touch $(VENV)/.installing
 	@$(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || $(VENV)/bin/python -m pip install --quiet 'pip<24.1' \
