@@ -9,7 +9,7 @@ import itertools
 import torch
 
 from common import Training
-from maelm_fairseq.layers import last_positions
+from maelm_fairseq.layers import last_rows
 
 PEERS = ["RoBERTa, transformers", "ModernBERT, transformers"]
 FLASH = "flash attention"  # of the package flash_attn, for a GPU
@@ -63,7 +63,7 @@ def labelled(sample, pad):
     tokens = torch.full((len(positions), positions.size(1) + 1), pad)
     tokens.scatter_(1, positions, inputs["src_tokens"])
     labels = torch.full_like(tokens, IGNORED_LABEL)
-    labels.scatter_(1, last_positions(positions, target.size(1)), target)
+    labels.scatter_(1, last_rows(positions, target.size(1)), target)
     tokens = tokens[:, :-1].contiguous()
     labels = labels[:, :-1].contiguous()
     mask = tokens.ne(pad).long() if inputs["has_padding"] else None

@@ -46,7 +46,7 @@ from maelm_fairseq.base.command_line import Parser, number_in_range
 from maelm_fairseq.base.errors import UsageError
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.base.signals import end_with_parent
-from maelm_fairseq.layers import last_positions
+from maelm_fairseq.layers import last_rows
 from maelm_fairseq.training.memory import keep_freed_memory, limit_caches
 from variants import (
     BFLOAT16,
@@ -96,8 +96,8 @@ def compute_all_rows(encoder):
     """Makes the encoder's last layer compute all rows, instead of only those that are read."""
     forward = encoder.forward
 
-    def forward_all(x, positions, has_padding, num_outputs, *others):
-        return last_positions(forward(x, positions, has_padding), num_outputs)
+    def forward_all(x, positions, has_padding, num_output_rows, *others):
+        return last_rows(forward(x, positions, has_padding), num_output_rows)
 
     encoder.forward = forward_all
 

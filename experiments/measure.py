@@ -36,6 +36,7 @@ from maelm_fairseq.checkpoints.writing import save_state
 from maelm_fairseq.evaluation.model_record import CHOSEN_LAYER, LAST_LAYER, ModelRecord
 from maelm_fairseq.evaluation.probe_tasks import PRIMARY_TASKS
 from maelm_fairseq.fairseq_api import init_bert_params
+from maelm_fairseq.runs.finetune_results import ENCODER
 from maelm_fairseq.runs.log_report import read_validations
 from maelm_fairseq.vocabulary import load_dictionary
 from measurements import HELD_OUT_TEXT, Measurement, write_record
@@ -154,8 +155,8 @@ def scores_of_fine_tuning(checkpoint, dest, run_folder, tasks, rate=FINE_TUNING_
         command += ["--save-dir", dest, *FINE_TUNING, *more]
         run_quietly(sys.executable, *command)
     results = pd.read_csv(dest / "results.tsv", sep="\t", dtype=str)
-    is_wanted = (results.file == "dev.tsv") & (results.start == os.path.abspath(checkpoint))
-    results = results[is_wanted]
+    is_wanted = (results.file == "dev.tsv") & (results.predictor == ENCODER)
+    results = results[is_wanted & (results.start == os.path.abspath(checkpoint))]
     missing = set(tasks) - set(results.task)
     if missing:
         fault = f"found no score of {checkpoint} for {', '.join(sorted(missing))}, expected one"

@@ -146,7 +146,7 @@ def test_the_program_writes_tables_spectra_and_a_figure(pretrained, tmp_path, ca
 
 @pytest.mark.parametrize("options, message", [
     (["--tokens-per-sample", 64], "has 32 positions"),
-    (["--names", "a", "b"], "--names a b: expected 1"),
+    (["--names", "a", "b"], "--names: found a b, expected 1"),
     (["--checkpoint", "nothing.pt"], "nothing.pt: not found"),
     (["--tokens-per-sample", 2],
      r"--mask-prob 0.15: no token of [\d,]+ blocks of at most 2 tokens is"),

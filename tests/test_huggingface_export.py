@@ -195,7 +195,7 @@ def test_the_same_export_is_compared_and_another_refused(prepared, tmp_path, cap
     run_main(program.main, *options)
     written, compared, same, compared_again = capsys.readouterr().out.splitlines()
     assert written.startswith(f"written: {dest}, RobertaModel")
-    assert same.startswith(f"the same already: {dest}, RobertaModel")
+    assert same.startswith(f"left unchanged, as it is this export already: {dest}, RobertaModel")
     assert compared_again == compared
     assert "-c constraints.txt transformers" in compared or "answers as the hub does" in compared
     assert contents(dest) == before

@@ -31,6 +31,7 @@ SMALLER = [
         r"(recipes/pretrain.*) --gpus 8",
         rf"\1 --gpus 0 --batch-size 8 --update-freq 1 {MODEL}",
     ),
+    (r"(recipes/pretrain_small.*) --updates \d+", r"\1"),
     (
         r"(recipes/pretrain_small(?!.*--max-update).*)",
         r"\1 --max-update 2000",
