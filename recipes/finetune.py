@@ -115,13 +115,22 @@ def finetune(runs, candidates):
             f"the encoder predicts {label!r} everywhere in {runs.file_name('valid')}: it has not "
             "learned to tell labels apart"
         )
-    curve = LearningCurve([record.curve for record in records], results[0].standard_error)
-    default_epochs = runs.command.defaults.hyperparameters.epochs
-    updates = runs.num_updates(chosen)
-    lines = describe_training_length(curve, results[0], chosen.epochs, default_epochs, updates)
-    print(*lines, sep="\n")
+    report_training_length(runs, chosen, records, results[0])
     write_table(args.save_dir, results)
     print(f"model of the encoder's best seed: {checkpoint}")
+
+
+def report_training_length(runs, hyperparameters, records, result):
+    """Says whether training was long enough; `result` is the encoder's on the dev file."""
+    lines = describe_training_length(
+        LearningCurve([record.curve for record in records], result.standard_error),
+        result,
+        hyperparameters.epochs,
+        runs.command.defaults.hyperparameters.epochs,
+        runs.num_updates(hyperparameters),
+    )
+    for line in lines:
+        print(line)
 
 
 def report_verdict(runs, results, checkpoint, baseline_options):
