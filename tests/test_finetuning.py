@@ -17,9 +17,11 @@ from labelled import KINDS, arguments, finetune, task_with_split, write_table
 from maelm_fairseq import hub, metrics
 from maelm_fairseq.baselines import bag_of_words
 from maelm_fairseq.finetuning import jackknife, squad_files, squad_metrics
+from maelm_fairseq.finetuning.finetuning_dataset import IGNORE_INDEX
 from maelm_fairseq.finetuning.finetuning_task import layers_below_head
 from maelm_fairseq.finetuning.prediction import predict_split
 from maelm_fairseq.finetuning.sentence_files import read_sentences
+from maelm_fairseq.finetuning.sentences import SentencesTask
 from maelm_fairseq.finetuning.tagged_files import read_tagged
 from maelm_fairseq.finetuning.tagging import TaggingTask
 from maelm_fairseq.finetuning.task_loading import load_task
@@ -493,6 +495,27 @@ def test_tags_of_words_alone_need_no_note(pretrained, tmp_path):
         (tmp_path / name).write_text("kan NN\nlo VB\n")
     task = task_with_split(TaggingTask, pretrained[0], tmp_path, "train", max_tokens=32)
     assert task.datasets["train"].summary.endswith("train.txt: 1 sentence of 2 words")
+
+
+@pytest.mark.parametrize("task_class, files, label", [
+    (SentencesTask, labelled.sentences, "second"),
+    (TaggingTask, labelled.tags, "O"),
+])  # fmt: skip
+def test_an_encoder_that_always_predicts_one_label_is_noticed(
+    pretrained, tmp_path, task_class, files, label
+):
+    task = task_with_split(task_class, pretrained[0], files(tmp_path), "valid", max_tokens=32)
+    dataset = task.datasets["valid"]
+    outputs = np.eye(3)[task.recorded.labels.index(label)]
+    predictions = {}
+    for index in range(len(dataset)):
+        of_words = np.tile(outputs, (len(dataset.targets[index]), 1))
+        if task_class is TaggingTask:
+            of_words = of_words[dataset.targets[index] != IGNORE_INDEX]
+        predictions[index] = of_words
+    assert task.constant_prediction(dataset, predictions) == label
+    predictions[0] = np.roll(predictions[0], 1, axis=-1)
+    assert task.constant_prediction(dataset, predictions) is None
 
 
 def test_what_an_older_checkpoint_does_not_say_is_none(pretrained, tmp_path):
