@@ -16,8 +16,8 @@ from .checkpoints.building import default_device
 from .inference.classification import check_can_predict, is_regression, is_tagger
 from .inference.text_labelling import (
     Labeller,
-    check_output_path,
-    check_text_file,
+    add_file_options,
+    check_files,
     format_value,
     label_file,
     table_header,
@@ -31,8 +31,7 @@ def parse_args():
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE_or_DIR", help="a fine-tuned model")
     add("--data", required=True, metavar="DIR", help="folder with its vocabulary")
-    add("--texts", required=True, metavar="FILE", help="a text in each line; may be a pipe")
-    add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
+    add_file_options(add)
     return parser.parse_args()
 
 
@@ -83,8 +82,7 @@ def prediction_fields(prediction):
 
 def main():
     args = parse_args()
-    check_output_path(args.dest)
-    check_text_file(args.texts)
+    check_files(args.texts, args.dest)
     model = load_model(args.checkpoint, args.data)
     check_head(model, args.checkpoint)
     label_file(EncoderLabeller(model), args.texts, args.dest)

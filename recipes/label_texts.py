@@ -36,8 +36,8 @@ from maelm_fairseq.finetuning.tag_sequences import most_probable_tags
 from maelm_fairseq.finetuning.tagged_files import TAGGED_FILES
 from maelm_fairseq.inference.text_labelling import (
     Labeller,
-    check_output_path,
-    check_text_file,
+    add_file_options,
+    check_files,
     format_value,
     label_file,
     table_header,
@@ -233,8 +233,7 @@ def parse_args():
     parser = Parser("label_texts.py", description=__doc__)
     add_options(parser)
     add = parser.add_argument
-    add("--texts", required=True, metavar="FILE", help="a text in each line")
-    add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
+    add_file_options(add)
     add(
         "--checkpoint",
         metavar="FILE_or_DIR",
@@ -253,8 +252,7 @@ def parse_args():
 
 def main():
     args = parse_args()
-    check_output_path(args.dest)
-    check_text_file(args.texts)
+    check_files(args.texts, args.dest)
     make_labeller = make_tagger if has_tagged_words(args.labelled) else make_sentence_labeller
     label_file(make_labeller(args), args.texts, args.dest)
 

@@ -253,7 +253,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     def positions_note(self, dataset):
         """What the log says of sequences that are longer than those of pretraining."""
-        known = given_options(PretrainingOptions, self.state.state_dict)
+        known = given_options(PretrainingOptions, vars(self.recorded))
         trained_positions = PretrainingOptions(**known).trained_positions
         if trained_positions is None:
             return ""

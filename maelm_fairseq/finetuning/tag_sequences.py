@@ -37,8 +37,8 @@ def legal_transitions(labels):
     for i, (before, entity_before) in enumerate(tags):
         for j, (after, entity_after) in enumerate(tags):
             goes_on = before in OPENING and after in CONTINUING and entity_before == entity_after
-            has_begun = before in OPENING and entity_before in types_with_ends
-            if after in CONTINUING or has_begun:
+            is_to_end = before in OPENING and entity_before in types_with_ends
+            if after in CONTINUING or is_to_end:
                 legal[i, j] = goes_on
     return legal
 

@@ -39,7 +39,7 @@ def load_task(checkpoint_file, **options):
         )
     task = make_task(task_class, **{**saved, **options})
     task.load_state_dict(checkpoint["task_state"])
-    missing = [name for name in task.needed_state if task.state.state_dict.get(name) is None]
+    missing = [name for name in task.needed_state if getattr(task.recorded, name) is None]
     if missing:
         raise UsageError(
             f"{checkpoint_file}: task_state: found no {' and no '.join(missing)}; "

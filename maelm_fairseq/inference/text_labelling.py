@@ -56,23 +56,25 @@ def label_file(labeller, path, dest):
     print(f"written: {dest}, {counted(count, 'text')}, labelled by {labeller.name}")
 
 
-def check_output_path(path):
-    """Refuses a table to write that exists or cannot be written, or whose name ends in .gz."""
-    check_new_file(path)
-    if path.endswith(".gz"):
-        raise UsageError(f"--dest {path}: it is written as plain text; choose a name without .gz")
+def add_file_options(add):
+    """Adds --texts and --dest to a parser by its method `add`; see `check_files`."""
+    add("--texts", required=True, metavar="FILE", help="a text in each line; may be a pipe")
+    add("--dest", required=True, metavar="FILE.tsv", help="new file to write")
 
 
-def check_text_file(path):
-    """Refuses a file of texts that is not there, before any work; a pipe can be opened only once.
+def check_files(texts, dest):
+    """Refuses, before any work, files that cannot be read or written; a pipe opens only once.
 
     Raises:
-        FileNotFoundError: there is no such file
-        UsageError: it is something else
-        OSError: it cannot be read
+        FileNotFoundError: there is no file of texts
+        UsageError: it is something else; or the new file exists, cannot be written, or ends in .gz
+        OSError: the file of texts cannot be read
     """
-    if not Path(path).is_fifo():
-        open_to_read(path, "a file with a text in each line").close()
+    check_new_file(dest)
+    if dest.endswith(".gz"):
+        raise UsageError(f"--dest {dest}: it is written as plain text; choose a name without .gz")
+    if not Path(texts).is_fifo():
+        open_to_read(texts, "a file with a text in each line").close()
 
 
 def read_in_chunks(path, texts_per_line):
