@@ -27,5 +27,5 @@ $(RUN)/data/train.json: | $(RUN)/century/test.tsv
 	../data-prep/prepare.sh --train $(RUN)/text.txt --valid-documents 5 --dest $(@D) --vocab-size 8000 --lowercase
 
 $(RUN)/small/.trained: | $(RUN)/data/train.json
-	../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D)
+	../recipes/pretrain_small.sh --gpus 0 --data $(RUN)/data --save-dir $(@D) --max-update 9000 --total-num-update 9000
 	touch $@

@@ -44,7 +44,7 @@ $(RUN)/data_of_task_texts/train.json: | $(RUN)/data/train.json $(RUN)/text/tasks
 	$(PREPARE) --train $(RUN)/text/tasks.txt --vocabulary $(RUN)/data
 
 $(RUN)/vocabulary16-1/.trained: | $(RUN)/data_vocabulary16/train.json
-$(RUN)/cased-1/.trained $(RUN)/small_cased-1/.trained: | $(RUN)/data_cased/train.json
+$(RUN)/cased-1/.trained $(RUN)/half_cased-1/.trained: | $(RUN)/data_cased/train.json
 $(RUN)/task_texts-1/.trained: | $(RUN)/data_with_task_texts/train.json
 $(RUN)/further-1/.trained: | $(RUN)/data_of_task_texts/train.json $(RUN)/short-1/.trained
 

@@ -9,27 +9,28 @@ DEMO_OPTIONS = (
     "--max-update 1500 --total-num-update 1500"
 )
 RANDOM_OPTIONS = "--no-cooccurrence-embeddings"
+HALF_OPTIONS = "--max-update 9000 --total-num-update 9000"
 SHORT_OPTIONS = "--max-update 3000 --total-num-update 3000"
 UNTRAINED = "untrained"
 VARIANTS = {
     "small": "",
-    "long": "--max-update 18000 --total-num-update 18000",
-    "small_batch": "--batch-size 32 --update-freq 1 --max-update 18000 --total-num-update 18000",
+    "half": HALF_OPTIONS,
+    "small_batch": "--batch-size 32 --update-freq 1",
     "short": SHORT_OPTIONS,
     "short_random": f"{SHORT_OPTIONS} {RANDOM_OPTIONS}",
     "demo": DEMO_OPTIONS,
     "demo_random": f"{DEMO_OPTIONS} {RANDOM_OPTIONS}",
 }
-# Other objectives of pretraining: the planned comparison of RESULTS.md.
+# Other objectives of pretraining, with half the updates: the planned comparison of RESULTS.md.
 OWN_DECODER = (
     "--no-share-decoder-layers --decoder-relative-bias "
     "--leave-unmasked-prob 0 --random-token-prob 0"
 )
 ALL_MASKS_AT_ONCE = "--encoder-mask-fraction 1 --encoder-mask-fade-updates 0"
 OBJECTIVES = {
-    "mae_lm": OWN_DECODER,
-    "all_masks": f"{OWN_DECODER} {ALL_MASKS_AT_ONCE}",
-    "mlm": f"{ALL_MASKS_AT_ONCE} --decoder-layers 0",
+    "mae_lm": f"{HALF_OPTIONS} {OWN_DECODER}",
+    "all_masks": f"{HALF_OPTIONS} {OWN_DECODER} {ALL_MASKS_AT_ONCE}",
+    "mlm": f"{HALF_OPTIONS} {ALL_MASKS_AT_ONCE} --decoder-layers 0",
 }
 FURTHER = "further"
 # Each changes one thing of the short variant. Deeper and wider encoders get fewer updates, so that
@@ -58,7 +59,7 @@ OTHER_SETTINGS = {
     ),
 }
 # Only words are tagged with these; see tags.mk.
-TAGGERS = {"small_cased": ""}
+TAGGERS = {"half_cased": HALF_OPTIONS}
 # Those whose losses are of other tokens, or of fewer in a text: they cannot be compared.
 OTHER_LOSSES = ["masks15", "vocabulary16", "cased"]
 DATA_OF_RECIPE = "data"
@@ -66,19 +67,19 @@ DATA_OF_RECIPE = "data"
 DATA_OF_VARIANT = {
     "vocabulary16": "data_vocabulary16",
     "cased": "data_cased",
-    "small_cased": "data_cased",
+    "half_cased": "data_cased",
     "task_texts": "data_with_task_texts",
     FURTHER: "data_of_task_texts",
 }
 OPTIONS_OF_VARIANT = {**VARIANTS, **OBJECTIVES, **OTHER_SETTINGS, **TAGGERS}
 VARIANT_TITLES = {
     "small": "the small recipe",
-    "long": "18,000 updates instead of 9,000",
-    "small_batch": "18,000 updates of 32 blocks instead of 64",
-    "mae_lm": "MAE-LM: a decoder of its own, masks alone",
-    "all_masks": "the same, all masks shown to the encoder",
-    "mlm": "MLM",
-    "short": "3,000 updates instead of 9,000",
+    "half": "9,000 updates",
+    "small_batch": "batches of 32 blocks instead of 64",
+    "mae_lm": "9,000 updates, MAE-LM",
+    "all_masks": "9,000 updates, all masks shown to MAE-LM's encoder",
+    "mlm": "9,000 updates, MLM",
+    "short": "3,000 updates",
     "short_random": "3,000 updates, random initial embeddings",
     "deep": "1,800 updates, 4 layers",
     "wide": "1,700 updates, width 384",
@@ -91,7 +92,7 @@ VARIANT_TITLES = {
     "cased": "3,000 updates, text with its capitals",
     "task_texts": "3,000 updates, the training texts of the tasks mixed in",
     FURTHER: "3,000 updates, then 500 on the training texts of the tasks",
-    "small_cased": "the small recipe, text with its capitals",
+    "half_cased": "9,000 updates, text with its capitals",
     UNTRAINED: "the small recipe's encoder, untrained",
     "demo": "the demo",
     "demo_random": "the demo, random initial embeddings",
@@ -99,7 +100,7 @@ VARIANT_TITLES = {
 NOT_FINE_TUNED = ["demo", "demo_random", *TAGGERS]
 FINE_TUNED_VARIANTS = [variant for variant in VARIANT_TITLES if variant not in NOT_FINE_TUNED]
 SEEDS = [1, 2, 3]
-MORE_SEEDS = [4, 5]  # of the recipe alone
+MORE_SEEDS = [4, 5]  # of one variant
 OTHER_SETTINGS_SEEDS = [1]
 
 
@@ -108,7 +109,7 @@ def encoder_names():
     names = []
     for seed in SEEDS:
         names += [f"{variant}-{seed}" for variant in [*VARIANTS, *OBJECTIVES]]
-    names += [f"small-{seed}" for seed in MORE_SEEDS]
+    names += [f"half-{seed}" for seed in MORE_SEEDS]
     for seed in OTHER_SETTINGS_SEEDS:
         names += [f"{variant}-{seed}" for variant in [*OTHER_SETTINGS, *TAGGERS]]
     return names

@@ -9,7 +9,7 @@
 RUN ?= run
 PYTHON ?= python
 TASKS = dutch_entities us_addresses
-ENCODERS = small-1 long-1 mlm-3 short-1 cased-1 small_cased-1
+ENCODERS = small-1 half-1 mlm-3 short-1 cased-1 half_cased-1
 TAG = ../recipes/finetune_tagging.sh --seeds 1
 FILES = $(RUN)/tags/files/us_addresses/test.txt
 

@@ -250,7 +250,7 @@ def test_further_options_override_the_recipe():
 
 
 @pytest.mark.parametrize(
-    "name, warmup, fade", [("pretrain_small", 67, 167), ("pretrain_base", 240, 0)]
+    "name, warmup, fade", [("pretrain_small", 33, 83), ("pretrain_base", 240, 0)]
 )
 def test_updates_scale_what_belongs_to_them(name, warmup, fade):
     """Options that are given on the command line win."""

@@ -172,7 +172,7 @@ def test_seeds_that_chose_nothing_have_a_row_of_their_own(page):
 def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
     assert page.objectives_on_pairs() == page.objectives_on_tasks()
     assert "until all seeds are: mae_lm-1, mae_lm-2," in page.objectives_on_pairs()
-    rights = {"mae_lm": 2, "all_masks": 4, "mlm": 5, "small": 9}
+    rights = {"mae_lm": 2, "all_masks": 4, "mlm": 5, "half": 9}
     for seed in small_variants.SEEDS:
         for variant, right in rights.items():
             arrays = answers(right)
@@ -180,9 +180,9 @@ def test_objectives_are_shown_when_all_have_been_measured(page, tmp_path):
             arrays["pairs"] = np.array([2, 2, third_pair, seed - 1], np.int8)
             small.save_arrays(tmp_path / f"{variant}-{seed}.npz", arrays)
     arrays = {**answers(0), "pairs": np.zeros(4, np.int8)}
-    small.save_arrays(tmp_path / "small-4.npz", arrays)  # a seed that the others do not have
+    small.save_arrays(tmp_path / "half-4.npz", arrays)  # a seed that the others do not have
     page = small_page.Page(tmp_path)
-    row = f"{VARIANT_TITLES['small']}, minus: {VARIANT_TITLES['mlm']}"
+    row = f"{VARIANT_TITLES['half']}, minus: {VARIANT_TITLES['mlm']}"
     assert cells(page.objectives_on_pairs(), row)[:4] == ["0.00"] * 4
     assert cells(page.objectives_on_tasks(), row)[0] == "3"
     row = f"{VARIANT_TITLES['mae_lm']}, minus: {VARIANT_TITLES['all_masks']}"
@@ -209,7 +209,9 @@ def test_what_was_measured_of_some_seeds_only(page, tmp_path):
     mae_lm, all_masks, mlm = map(VARIANT_TITLES.get, ["mae_lm", "all_masks", "mlm"])
     assert mae_lm not in page.tasks() + page.pairs()
     assert cells(page.tasks(), all_masks)[0] == "3"
-    assert page.objectives_on_pairs().endswith(" are: mae_lm-3, mlm-2, mlm-3, small-3.")
+    assert page.objectives_on_pairs().endswith(
+        " are: mae_lm-3, mlm-2, mlm-3, half-1, half-2, half-3."
+    )
     small.save_arrays(tmp_path / "mae_lm-3.npz", pairs)
     page = small_page.Page(tmp_path)
     row = f"{mae_lm}, minus: {all_masks}"
@@ -313,7 +315,7 @@ def test_prose_has_the_planned_comparison(path):
 def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     (claim,) = [line for line in lines if line.startswith(beginning)]
-    for variant in ["mae_lm", "small"]:
+    for variant in ["mae_lm", "half"]:
         mean, low, high = comparison("pairs", variant, "mlm")
         assert f"{abs(mean):.1f} points" in claim or f"{mean:+.1f} " in claim
         assert f"({low:+.1f} to {high:+.1f}" in claim
