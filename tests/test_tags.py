@@ -87,8 +87,8 @@ def test_a_record_has_the_encoders_of_all_runs_and_each_baseline_once(tmp_path, 
         for task, metric in tags.METRICS.items():
             for split in ["dev.txt", "test.txt"]:
                 rows.append([task, split, metric, score, 1.0, "encoder", score - 70, 2.0])
-                rows.append([task, split, metric, 70.0, 1.0, "CRF"])
-                rows.append([task, split, "precision", 10.0, 1.0, "CRF"])
+                rows.append([task, split, metric, 70.0, 1.0, "CRF", None, None])
+                rows.append([task, split, "precision", 10.0, 1.0, "CRF", None, None])
                 rows.append([task, split, metric, 75.0, 1.0, "encoder and CRF together", 5.0, 2.0])
         folder = tmp_path / "tags" / run
         folder.mkdir(parents=True)
