@@ -52,18 +52,18 @@ def parse_args():
     args = parser.parse_args()
     dest = os.path.abspath(args.dest)
     if ":" in dest:
-        parser.error(
+        raise UsageError(
             f"--dest {dest!r}: fairseq-train separates folders by colons; choose a path without one"
         )
     if args.vocabulary:
         values = {name: getattr(args, name) or None for name in TRAINING_OPTIONS}
         for option in options_with_values(values):
-            parser.error(
+            raise UsageError(
                 f"{option} is for training a model, but --vocabulary gives a trained one; leave one"
                 " out"
             )
     elif args.add_tokens:
-        parser.error(
+        raise UsageError(
             "--add-tokens needs a --vocabulary to add to; a trained one gets the words of its text"
             " by itself"
         )
@@ -71,7 +71,7 @@ def parse_args():
     args.model_type = args.model_type or "bpe"
     args.sample_lines = args.sample_lines or SAMPLE_LINES
     if args.shard is not None and args.shard >= args.shards:
-        parser.error(
+        raise UsageError(
             f"--shard {args.shard}: expected 0 to {args.shards - 1}, as --shards is {args.shards}"
         )
     return args

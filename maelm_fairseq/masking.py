@@ -131,18 +131,18 @@ class MaskedBatch(NamedTuple):
         Returns: (MaskedBatch, int64 tensor (B, its K)); K grows by as many
             columns of padding as the counts of blocks differ by
         """
-        counts, fewest, highest = self._counts_of_visible_masks(share, offset)
+        counts, min_count, max_count = self._count_visible_masks(share, offset)
         M = self.masked_positions.size(1)
         is_visible = torch.arange(M, device=counts.device) < counts  # (B, M)
 
         def split_columns(values, padding):
             """Splits columns into those with visible masks and those with other masks.
 
-            Between `fewest` and `highest`, a column has visible masks in some rows and other masks
-            in the rest: it is in both results, each with `padding` in the rows of the other.
+            Between `min_count` and `max_count`, a column has visible masks in some rows and other
+            masks in the rest: it is in both results, each with `padding` in the rows of the other.
             """
-            visible = values.masked_fill(~is_visible, padding)[:, :highest]
-            others = values.masked_fill(is_visible, padding)[:, fewest:]
+            visible = values.masked_fill(~is_visible, padding)[:, :max_count]
+            others = values.masked_fill(is_visible, padding)[:, min_count:]
             return visible, others
 
         visible, masked = split_columns(self.masked_positions, NO_POSITION)
@@ -151,14 +151,16 @@ class MaskedBatch(NamedTuple):
             src_tokens=torch.cat([self.src_tokens, tokens], dim=1),
             positions=torch.cat([self.positions, visible], dim=1),
             masked_positions=masked,
-            num_predicted=self.num_predicted + highest - fewest,
+            num_predicted=self.num_predicted + max_count - min_count,
         )
         already_visible, mask_values = target.tensor_split([target.size(1) - M], dim=1)
         return batch, torch.cat([already_visible, *split_columns(mask_values, pad)], dim=1)
 
-    def _counts_of_visible_masks(self, share, offset):
-        """The number of masks of each block that the encoder sees, int64 (B, 1); its minimum and
-        maximum over the blocks."""
+    def _count_visible_masks(self, share, offset):
+        """How many masks of each block the encoder sees.
+
+        Returns: int64 (B, 1), its minimum, its maximum
+        """
         masks = self.masked_positions.ne(NO_POSITION).sum(1, keepdim=True)
         counts = (share * masks.double() + offset).long()
         if self.has_padding:
@@ -177,17 +179,20 @@ def collate(blocks, pad):
     Returns: (MaskedBatch, int64 tensor (B, K))
     """
 
-    def padded_columns(name, padding):
-        rows = [torch.from_numpy(getattr(block, name)) for block in blocks]
-        return pad_sequence(rows, batch_first=True, padding_value=padding)
+    def padded(rows, padding):
+        tensors = [torch.from_numpy(row) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=padding)
 
-    def columns(names, padding):
-        return torch.cat([padded_columns(name, padding) for name in names], dim=1)
-
-    tokens = columns(["context_tokens", "predicted_visible_tokens"], pad)
-    positions = columns(["context", "predicted_visible"], NO_POSITION)
-    masked_positions = padded_columns("masked", NO_POSITION)
-    target = columns(["visible_targets", "masked_targets"], pad)
+    context_tokens = padded([block.context_tokens for block in blocks], pad)
+    visible_tokens = padded([block.predicted_visible_tokens for block in blocks], pad)
+    context = padded([block.context for block in blocks], NO_POSITION)
+    predicted_visible = padded([block.predicted_visible for block in blocks], NO_POSITION)
+    visible_targets = padded([block.visible_targets for block in blocks], pad)
+    masked_targets = padded([block.masked_targets for block in blocks], pad)
+    masked_positions = padded([block.masked for block in blocks], NO_POSITION)
+    tokens = torch.cat([context_tokens, visible_tokens], dim=1)
+    positions = torch.cat([context, predicted_visible], dim=1)
+    target = torch.cat([visible_targets, masked_targets], dim=1)
     num_positions = sum(len(block.context) + len(block.targets) for block in blocks)
     has_padding = tokens.numel() + masked_positions.numel() > num_positions
     batch = MaskedBatch(tokens, positions, masked_positions, target.size(1), has_padding)

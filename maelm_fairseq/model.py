@@ -95,16 +95,6 @@ class MaeLmModel(BaseFairseqModel):
         task.state.merge_state_dict({FINGERPRINT: dictionary_fingerprint})  # fairseq saves it
         return cls(cfg, task.source_dictionary, needs_lm_head)
 
-    def train(self, mode=True):
-        """Like nn.Module.train, but returns at once if all modules are in this mode already.
-
-        fairseq calls it at every update. Looking at each module is faster than setting its mode.
-        """
-        others = (module for module in self.modules() if module is not self)
-        if self.training is mode and all(needs_no_change(mode, module) for module in others):
-            return self
-        return super().train(mode)
-
     def compile_layers(self, **options):
         """Compiles layers and language-model head with torch.compile, for each input shape.
 
@@ -252,11 +242,6 @@ class MaeLmModel(BaseFairseqModel):
         """
         drop_non_weights(state_dict)
         reset_mismatched_parts(state_dict, self.state_dict())
-
-
-def needs_no_change(mode, module):
-    """Whether a module is in training mode, or not, and does nothing else when the mode is set."""
-    return module.training is mode and type(module).train is nn.Module.train
 
 
 def check_task_options(cfg, task):

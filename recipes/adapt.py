@@ -3,7 +3,7 @@
 In steps: the text is prepared with the model's own vocabulary, the model imported and measured on
 held-out text; its masked-language-model training continues; it is measured again, and exported to
 DEST, which AutoModel, pipeline("fill-mask") and SentenceTransformer load. The same command resumes,
-and trains further with a higher --max-update. Everything but the export is in DEST.work, with the
+and trains further with more --updates. Everything but the export is in DEST.work, with the
 checkpoints and the table of measurements, adaptation.md.
 
 All other options go to fairseq-train, such as --tokens-per-sample 128, --lr 5e-5 or --batch-size 4
@@ -61,6 +61,7 @@ SET_BY_RECIPE = [
     "finetune_from_model",
     "restore_file",
     "no_save",
+    "max_update",
 ]
 
 
@@ -108,7 +109,7 @@ def parse_args():
         help="GPUs (default: all); 0 trains on the CPU",
     )
     add(
-        "--max-update",
+        "--updates",
         type=number_in_range(1),
         default=2000,
         metavar="N",
@@ -313,11 +314,10 @@ def prepare(execute, args, data):
 
 def train_adapted(execute, args, fairseq_args, data, imported, save_dir):
     """Continues the training of the imported checkpoint, or resumes it."""
-    updates = args.max_update
+    updates = args.updates
     cfg = hub.from_pretrained(imported, data).model.cfg
     options = training_options(cfg, str(imported))
-    options += ["--max-update", updates, "--total-num-update", updates]
-    options += ["--warmup-updates", -(-updates * 6 // 100)]
+    options += ["--updates", updates, "--warmup-updates", -(-updates * 6 // 100)]
     options += ["--save-interval-updates", -(-updates // 4)]
     if args.gpus is not None:
         options += ["--gpus", args.gpus]

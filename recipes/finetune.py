@@ -246,14 +246,14 @@ def results_of_split(runs, hyperparameters, split, best, records, best_scores):
     for metric, standard_error in best_scores.standard_errors.items():
         values = [seed_scores[metric] for seed_scores in scores]
         result = Result(
-            command.name,
-            file_name,
-            metric,
-            values,
-            standard_error,
+            task=command.name,
+            file_name=file_name,
+            file_sha256=file_sha256,
+            metric=metric,
+            values=values,
+            standard_error=standard_error,
             start=start,
             settings=options,
-            file_sha256=file_sha256,
             note=note,
         )
         results.append(result)
@@ -310,7 +310,7 @@ def load_model(runs, run):
 def main():
     import sklearn  # noqa: F401  fails now if it is missing: reports need it after training
 
-    logging.disable(logging.NOTSET)
+    logging.disable(logging.NOTSET)  # run_main hides what this recipe says of the labelled files
     logging.getLogger(FILE_LOGGER).setLevel(logging.INFO)
     logging.getLogger(FILE_LOGGER).addHandler(logging.StreamHandler(sys.stdout))
     task_name, argv = script_and_options(SCRIPTS)

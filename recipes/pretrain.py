@@ -143,8 +143,8 @@ def main():
         args.gpus = count_gpus()
     name = os.path.basename(recipe).removeprefix("pretrain_").removesuffix(".sh")
     cfg = read_settings(RECIPES / "hydra", name)
-    drop_replaced_groups(cfg, fairseq_args)
     fairseq_args = turn_off_switches(cfg, fairseq_args)
+    drop_replaced_groups(cfg, fairseq_args)
     batch = apply_run_options(cfg, args, fairseq_args)
     if not args.dry_run:
         if args.gpus:

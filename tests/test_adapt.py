@@ -29,7 +29,7 @@ def adapted(tmp_path_factory):
     arguments = [
         "--model", theirs, "--train", folder / "train.txt", "--valid", folder / "valid.txt",
         "--add-tokens", folder / "words.txt", "--pairs", folder / "pairs.tsv",
-        "--dest", folder / "out", "--gpus", 0, "--max-update", 9,
+        "--dest", folder / "out", "--gpus", 0, "--updates", 9,
         "--extend-positions", 200, "--tokens-per-sample", 32, "--lr", 1e-2,
     ]  # fmt: skip
     text_before = (folder / "train.txt").read_bytes()
@@ -94,7 +94,7 @@ def test_it_goes_on_to_more_updates(adapted, tmp_path):
     folder, arguments, _ = adapted
     for name in ["out", "out.work"]:
         shutil.copytree(folder / name, tmp_path / name)
-    longer_run = [*arguments, "--dest", tmp_path / "out", "--max-update", 12]
+    longer_run = [*arguments, "--dest", tmp_path / "out", "--updates", 12]
     assert f"to {tmp_path}/out.earlier\n" in script("recipes/adapt.sh", *longer_run).stdout
     weights_before = (folder / "out" / "model.safetensors").read_bytes()
     kept_weights = tmp_path / "out.earlier" / "model.safetensors"
@@ -120,11 +120,12 @@ def test_what_is_refused(adapted, tmp_path):
     too_long = "--tokens-per-sample 256, but the model has 200 positions: lower it, or add --ext"
     for changed, message in [
         (["--dest", existing], "there: exists already; remove it or choose another"),
-        (["--max-updates", 3], "unrecognized arguments: --max-updates 3"),
+        (["--update", 3], "unrecognized arguments: --update 3"),
+        (["--max-update", 3], "--max-update: the recipe sets it"),
         (["--extend-positions", 9], too_few),
         (["--tokens-per-sample", 256], too_long),
         (["--save-dir", "elsewhere"], "--save-dir: the recipe sets it"),
-        (["--max-update", 0], "--max-update: expected an integer from 1"),
+        (["--updates", 0], "--updates: expected an integer from 1"),
         (["--pairs", table], "expected good and bad"),
         (["--model", existing], "there: no vocabulary, expected"),
     ]:

@@ -408,6 +408,8 @@ def test_a_regression(pretrained, files, arguments, tmp_path):
     assert len(submitted(save, "STS-B")) == 2
     assert glue.server_name("own", "test1") == "own_mismatched"
     assert glue.server_name("MNLI", "test") == "MNLI-m"
+    classes = glue.prediction_table([(0, "5 stars")], "STS-B")  # a folder that is called so
+    assert classes == "index\tprediction\n0\t5 stars\n"
 
 
 def check_votes_on_words(folder, model, run, save, data):

@@ -32,6 +32,15 @@ def test_standard_errors_are_those_of_the_formula_and_of_a_bootstrap():
     assert np.isnan(errors["pearson"])
 
 
+@pytest.mark.parametrize(
+    "examples, groups", [(50, 50), (4000, 2000), (40_000, 250), (200_000, 100)]
+)
+def test_of_many_examples_there_are_fewer_groups(examples, groups):
+    """Scores of all groups together would otherwise take minutes."""
+    scores = jackknife.leave_groups_out(lambda rows: {}, range(examples), 2000)
+    assert len(scores) == groups
+
+
 def test_f1_of_two_classes_with_a_label_that_training_does_not_have():
     assert metrics.f1([1, 1, 0, -1], [1, 0, 0, 1]) == pytest.approx(0.5)
 

@@ -245,6 +245,7 @@ def test_further_options_override_the_recipe():
     assert list(config.optimization.lr) == [3e-4]
     assert config.task.mask_whole_words
     assert config.model.encoder_layers == 24
+    assert config.model.relative_position_num_buckets == 128  # not base's
     assert config.task.bf16_autocast
     assert not config.common.fp16
 
@@ -306,6 +307,9 @@ def test_the_small_recipe_and_the_demo():
     own_decoder = parsed("--no-share-decoder-layers", "--decoder-relative-bias")
     assert not own_decoder.model.share_decoder_layers
     assert own_decoder.model.decoder_relative_bias
+    own_architecture = parsed("--arch", "mae_lm_tiny", "--no-share-decoder-layers")
+    assert own_architecture.model.encoder_embed_dim == 128
+    assert own_architecture.model.relative_position_num_buckets == 32
 
     assert "--fp16" in dry_run("pretrain_base.sh", "--gpus", 1)
     assert "--fp16" not in dry_run("pretrain_base.sh", "--gpus", 1, "--no-fp16")

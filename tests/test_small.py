@@ -304,7 +304,7 @@ def test_prose_has_the_planned_comparison(path):
     has_intervals = path != "README.md"
     assert (f"({low:+.1f} to {high:+.1f}" in claims[0]) == has_intervals
     mean, low, high = comparison("tasks", "mae_lm", "all_masks")
-    assert f"{-mean:.1f} point less" in claims[0]
+    assert f"{-mean:.1f} point lower" in claims[0]
     assert (f"({low:+.1f} to {high:+.1f})" in claims[0]) == has_intervals
 
 
@@ -329,7 +329,7 @@ def test_prose_says_what_pretraining_adds():
     pretrained, untrained = (float(cells(table, title)[-1]) for title in titles)
     behind = float(cells(table, BAG)[-1]) - untrained
     assert f"**Pretraining adds {pretrained - untrained:.1f} points**" in text
-    assert f"scores {behind:.1f} points less than the bag of words" in text
+    assert f"scores {behind:.1f} points lower than the bag of words" in text
 
 
 def test_own_text_has_the_scores_on_trec():

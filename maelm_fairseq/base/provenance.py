@@ -15,7 +15,7 @@ def compute_sha256s(paths):
 
 
 def check_unchanged(recorded):
-    """Refuses to continue with files that are no longer what `checksums` found."""
+    """Refuses to continue if files have changed since; `recorded` is of `compute_sha256s`."""
     for path, checksum in recorded.items():
         if sha256(path) != checksum:
             raise UsageError(

@@ -75,7 +75,7 @@ class CheckpointInfo:
     train_files_sha256: Tuple[str, ...] = ()  # the labelled files that it was fine-tuned on
     # For an encoder that was imported and has not been trained since: the folder that it came from.
     imported_from: Optional[str] = None
-    imported_head: bool = True  # whether that encoder had the head of pretraining
+    import_lacks_head: bool = False  # whether it came without the head of pretraining
 
     @property
     def masks_in_encoder(self):
@@ -149,7 +149,7 @@ def info_of_checkpoint(checkpoint, path):
             filter(None, [*(task.earlier_train_files or []), task.train_file])
         ),
         imported_from=imported_from,
-        imported_head=bool(checkpoint.get("imported_head", True)),
+        import_lacks_head=not checkpoint.get("imported_head", True),
     )
 
 

@@ -94,11 +94,15 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @abstractmethod
     def read(self, path, split):
-        """Reads a file: what the next two methods get as `contents`."""
+        """The contents of a file, in a form of the task, such as a list of sentences."""
 
     @abstractmethod
     def record_prediction_state(self, path, contents):
-        """Puts into the state what prediction needs, such as labels, from the training file."""
+        """Puts into the state what prediction needs, such as labels.
+
+        Args:
+            path, contents: of the training file; see `read`
+        """
 
     @abstractmethod
     def add_head(self, model):
@@ -106,7 +110,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @abstractmethod
     def make_dataset(self, path, split, contents):
-        """The examples of a file: `finetuning_dataset.FineTuningDataset`."""
+        """The `finetuning_dataset.FineTuningDataset` of a file's contents; see `read`."""
 
     def compute_output(self, model, net_input):
         """The output of the head, in float32 or more, from which loss and predictions follow."""
@@ -153,7 +157,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
 
     @property
     def recorded(self):
-        """The entries of the state; None for one that a checkpoint from before it lacks."""
+        """The `TaskState` of this run; entries that an older checkpoint does not have are None."""
         names = {field.name for field in fields(TaskState)}
         entries = {name: value for name, value in self.state.state_dict.items() if name in names}
         return TaskState(**{"dictionary_fingerprint": 0, **entries})

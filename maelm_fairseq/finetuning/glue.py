@@ -47,7 +47,7 @@ def prediction_table(rows, name):
     """
     lines = ["index\tprediction\n"]
     for identifier, prediction in rows:
-        if name == "STS-B":
+        if name == "STS-B" and isinstance(prediction, float):
             prediction = f"{min(max(prediction, 0), 5):.3f}"  # the server accepts only 0 to 5
         lines.append(f"{identifier}\t{prediction}\n")
     return "".join(lines)

@@ -7,6 +7,7 @@ import numpy as np
 # The groups of a jackknife. With 100, a standard error is accurate to about 7%.
 JACKKNIFE_GROUPS = 100
 MAX_JACKKNIFE_GROUPS = 2000  # where scores are computed fast
+MAX_SCORED_EXAMPLES = 10_000_000  # of all groups together, if there are more than JACKKNIFE_GROUPS
 
 
 def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
@@ -17,8 +18,8 @@ def standard_errors(score_subset, indices, groups=JACKKNIFE_GROUPS):
     Args:
         score_subset: a function from a list of indices of examples to {metric: score}
         indices: indices of all examples
-        groups: how many there are at most; with one for each example, an accuracy gets its
-            textbook standard error
+        groups: how many there are at most, and fewer of many examples; with one for each example,
+            an accuracy gets its textbook standard error
     Returns: {metric: standard error}, in the unit of the scores; nan if there is only one example,
         and where a score is not defined
     """
@@ -33,8 +34,10 @@ def leave_groups_out(score_subset, indices, groups=JACKKNIFE_GROUPS):
     """
     if len(indices) < 2:
         return [dict.fromkeys(score_subset(list(indices)), math.nan)]
+    affordable = max(JACKKNIFE_GROUPS, MAX_SCORED_EXAMPLES // len(indices))
+    groups = min(groups, affordable, len(indices))
     order = np.random.default_rng(0).permutation(sorted(indices))
-    left_out = [set(order[start::groups].tolist()) for start in range(min(groups, len(order)))]
+    left_out = [set(order[start::groups].tolist()) for start in range(groups)]
     return [score_subset([index for index in indices if index not in group]) for group in left_out]
 
 

@@ -171,15 +171,17 @@ class SentencesTask(FineTuningTask):
             return None
         scored = [i for i in dataset.labelled_examples() if i in predictions]
         indices = self.predicted_targets(predictions[i] for i in scored)
-        predicted = [self.recorded.labels[index] for index in indices]
+        classes = self.recorded.labels
+        predicted = [classes[index] for index in indices]
         return report_of_classes([dataset.labels[i] for i in scored], predicted)
 
     def prediction_file(self, dataset, predictions, name):
         """A table with the label or the value of each example; see `glue.prediction_table`."""
         indices = range(len(dataset))
         predicted = self.predicted_targets(predictions[i] for i in indices).tolist()
-        if self.recorded.labels:
-            predicted = [self.recorded.labels[index] for index in predicted]
+        classes = self.recorded.labels
+        if classes:
+            predicted = [classes[index] for index in predicted]
         text = glue.prediction_table(zip(dataset.ids, predicted), name)
         return glue.server_name(name, dataset.split) + ".tsv", text
 

@@ -177,7 +177,7 @@ def relative_paths(folder):
 def kind_of_export(model, family, head, info):
     """The `ExportKind` that the model with its head, or None, becomes."""
     if info.imported_from is not None:
-        has_new_parts = model.decoder is not None or not info.imported_head
+        has_new_parts = model.decoder is not None or info.import_lacks_head
         if has_new_parts:  # of import_roberta, and untrained
             return ENCODER
     return weights.choose_kind(model, family, head, info.masks_in_encoder)

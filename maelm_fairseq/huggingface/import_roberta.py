@@ -155,7 +155,7 @@ def add_word_embeddings(source, data):
 def build_checkpoint(source, cfg, dictionary, data, seed):
     """The contents of the checkpoint."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % 2**64)
+        torch.manual_seed(seed)
         model = MaeLmModel(cfg, dictionary, needs_lm_head=True)
     model.load_state_dict({**model.state_dict(), **source.weights})
     task = {

@@ -16,6 +16,7 @@ from ..base.typed_values import as_type, short_repr
 from ..base.vocabulary_files import read_tokenizer
 from ..checkpoints.compatibility import model_configuration
 from ..checkpoints.reading import read_torch_file
+from ..state_dicts import has_lm_head
 from .export_kinds import ENCODER, MASKED_LM
 from .weights import ROBERTA, stock_modules
 
@@ -64,7 +65,7 @@ class RobertaSource:
 
     @property
     def has_head(self):
-        return "lm_head.bias" in self.weights
+        return has_lm_head(self.weights)
 
 
 def read_source(folder):

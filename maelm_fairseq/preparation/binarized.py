@@ -26,12 +26,12 @@ def is_encoded(folder, split):
     return all(map(os.path.exists, paths))
 
 
-def token_dtype(vocab_size):
-    """The type of a token in .bin: the one that fairseq takes for a dictionary of this size.
+def token_dtype(num_symbols):
+    """The type of a token in .bin, by the number of symbols, `<mask>` among them.
 
-    `vocab_size` does not count a `<mask>` at the end.
+    It is fairseq's: uint16 for fewer than 65,500 symbols, without `<mask>`.
     """
-    return np.uint16 if vocab_size <= 65500 else np.uint32
+    return np.uint16 if num_symbols <= 65500 else np.uint32
 
 
 def write_index(stream, sizes, dtype):

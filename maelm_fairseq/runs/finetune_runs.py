@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 from ..base import provenance
 from ..base.checkpoint_names import LAST_CHECKPOINT, RUN_RECORD
@@ -36,7 +36,7 @@ class RunRecord:
     """What is kept of a run, beside its checkpoints."""
 
     scores: Dict[str, Dict[str, float]]  # {split: {metric: percent}}, of the model that is reported
-    curve: List[float]  # the first metric on the dev file, after each validation
+    curve: List[Tuple[int, float]]  # update and first metric on the dev file, of each validation
     seconds: float  # of training
     checkpoint: str = LAST_CHECKPOINT  # whose scores these are
 
@@ -231,7 +231,10 @@ class FineTuningRuns:
         scores = {split: checkpoint["task_state"][SCORES_ENTRY][split] for split in splits}
         first = f"valid_{metrics[0]}"
         seconds = checkpoint["extra_state"]["previous_training_time"]  # also before a resumption
-        curve = [float(stats[first]) for stats in read_validations(log).values() if first in stats]
+        curve = []
+        for update, stats in read_validations(log).items():
+            if first in stats:
+                curve.append((update, float(stats[first])))
         name = os.path.basename(self.checkpoint_path(run))
         save_json(asdict(RunRecord(scores, curve, seconds, name)), record_path)
 

@@ -39,13 +39,18 @@ def fairseq_options(cfg):
         for field, value in values.items():
             name = field
             if field == "_name":
-                name = "arch" if group == "model" else group
+                name = choice_option(group)
             if value is not False:
                 yield option_name(name)
             if isinstance(value, list):
                 yield ",".join(map(str, value))
             elif not isinstance(value, bool):
                 yield str(value)
+
+
+def choice_option(group):
+    """The name of fairseq-train's option that chooses what a group of settings is for."""
+    return "arch" if group == "model" else group
 
 
 def given_values(fairseq_args, *names):
@@ -63,8 +68,11 @@ def given_values(fairseq_args, *names):
 
 
 def drop_replaced_groups(cfg, fairseq_args):
-    """Drops, in place, settings of an optimizer, schedule or criterion that the user replaces."""
-    groups = {name: group for name, group in cfg.items() if "_name" in group}
+    """Drops, in place, settings of an architecture, optimizer, schedule, ... that is replaced.
+
+    What replaces it is among the user's options.
+    """
+    groups = {choice_option(name): group for name, group in cfg.items() if "_name" in group}
     for name, value in given_values(fairseq_args, *groups).items():
         if groups[name]["_name"] != value:
             groups[name].clear()
@@ -206,7 +214,7 @@ def fitting_batch(cfg, args, fairseq_args, sequences):
 def scale_schedule(cfg, updates):
     """Fits a recipe's settings, in place, to another number of updates.
 
-    There are four validations or more.
+    The interval of saving, and of validation, is at most a quarter of the run.
     """
     checkpoint = cfg["checkpoint"]
     optimization = cfg["optimization"]

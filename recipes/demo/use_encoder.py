@@ -41,10 +41,13 @@ def main():
     if args.texts:
         return
 
+    known_words = [word for word in QUERY_WORDS if WORD_START + word in model.dictionary]
+    if not known_words:  # the vocabulary is of another language
+        return
     print("\nWords that it finds similar, by the cosine of their embeddings:")
     embeddings = model.model.embed_tokens.weight.detach()
     unit = F.normalize(embeddings - embeddings.mean(0), dim=1)  # without the shared component
-    for word in QUERY_WORDS:
+    for word in known_words:
         index = model.dictionary.index(WORD_START + word)
         cosines = unit @ unit[index]
         _, *nearest = cosines.topk(6).indices.tolist()  # the first is the word itself
