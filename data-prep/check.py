@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks prepared data: nothing was lost, a sample of the text gives its tokens, and the counts are
-plausible.
+"""Checks prepared data: nothing was lost, sampled lines give the same tokens when they are
+encoded again, and the counts are plausible.
 
 Exits with status 1 if a check fails.
 """

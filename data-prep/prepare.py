@@ -113,7 +113,11 @@ def add_options(parser):
         metavar="N",
         help=f"pieces (if not given, by the size of --train: {', '.join(defaults)})",
     )
-    add("--model-type", choices=["bpe", "unigram"], help="type of the model (bpe if not given)")
+    add(
+        "--model-type",
+        choices=["bpe", "unigram"],
+        help="type of the SentencePiece model (bpe if not given)",
+    )
     add("--lowercase", action="store_true", help="the model lowercases its input (nmt_nfkc_cf)")
     add(
         "--byte-fallback",
@@ -124,7 +128,7 @@ def add_options(parser):
         "--sample-lines",
         type=number_in_range(1),
         metavar="N",
-        help=f"random lines to train on ({SAMPLE_LINES:,} if not given)",
+        help=f"random lines to train the vocabulary on ({SAMPLE_LINES:,} if not given)",
     )
     add(
         "--vocabulary",
@@ -150,7 +154,8 @@ def add_options(parser):
         type=number_in_range(1),
         default=1,
         metavar="N",
-        help="folders (default: 1); document i goes to that of shard i mod N",
+        help="folders to write, shard0 and so on (default: 1, DEST itself); document i goes to "
+        "shard i mod N",
     )
     add(
         "--shard",

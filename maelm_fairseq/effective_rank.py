@@ -55,14 +55,15 @@ def parse_args():
         type=number_in_range(1),
         default=1_000_000,
         metavar="N",
-        help="tokens of text to measure on, at least (default: %(default)s)",
+        help="tokens to measure on, rounded up to whole blocks, or all of the split "
+        "(default: %(default)s)",
     )
     add(
         "--tau",
         type=number_in_range(1e-6, 1, float),
         action="extend",
         nargs="+",
-        help=f"share of the energy, or several (default: {TAU})",
+        help=f"share of the sum of squared singular values, or several shares (default: {TAU})",
     )
     add(
         "--mask-prob",

@@ -125,7 +125,7 @@ def parse_args():
         "--extend-positions",
         type=number_in_range(1),
         metavar="N",
-        help="positions, more than the model has",
+        help="positions of the new model, more than it had; the new ones start as copies",
     )
     add(
         "--pairs",
@@ -160,7 +160,7 @@ def measure_checkpoint(record, checkpoint, data, args, positions):
     share, halves = matched_halves(model, lines)
     found = {
         f"bits per token ({tokens:,} of held-out text)": bits,
-        f"halves found, % of {halves:,} lines": share,
+        f"second halves found, % of {halves:,} lines": share,
     }
     if pairs:
         preferred = float(decide_pairs(model, pairs).mean())

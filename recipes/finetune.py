@@ -5,7 +5,7 @@ Each seed is a run of fairseq-train in a folder of its own, SAVE_DIR/NAME/SETTIN
 whose checkpoint_last.pt is the result. The same command resumes. The seed with the best score on
 the dev file then predicts the test files, and is scored on those that have labels. Beside the
 encoder's scores, the recipe prints the scores of a baseline without an encoder: a bag of words for
-sentences, a conditional random field (CRF) for words with tags.
+sentences, a conditional random field (CRF) for words with tags; questions have none.
 Writes SAVE_DIR/results.tsv and, beside the seeds, the predictions for test files (for GLUE and
 SQuAD in the form that their servers take) and a report with precision, recall and F1 of each class.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Labels new texts without an encoder, or with a baseline and a fine-tuned encoder together.
+"""Labels new texts with a bag of words or a CRF, alone or together with a fine-tuned encoder.
 
     python recipes/label_texts.py --labelled DIR --texts FILE --dest FILE.tsv
         [--checkpoint FILE --data DIR]

@@ -49,7 +49,7 @@ def parse_args(recipe, argv):
     usage = "%(prog)s --data DATA[:DATA...] --save-dir RUN [options]"
     parser = Parser(os.path.basename(recipe), usage, description_of(recipe), EPILOG)
     if "-h" in argv or "--help" in argv:
-        parser.epilog += "\n\nfairseq-train's options of this plugin:\n" + plugin_options()
+        parser.epilog += "\n\noptions that this plugin adds to fairseq-train:\n" + plugin_options()
     add = parser.add_argument
     add(
         "--data",
@@ -76,8 +76,8 @@ def parse_args(recipe, argv):
         "--gpus",
         type=number_in_range(0),
         metavar="N",
-        help="GPUs per machine (default: all); 0 trains on the CPU, for experiments, "
-        "with a process per machine",
+        help="GPUs per machine (default: all); 0 trains on the CPU, to try things out, "
+        "in one process per machine",
     )
     add(
         "--nodes",
@@ -92,8 +92,8 @@ def parse_args(recipe, argv):
         "--batch-size",
         type=number_in_range(1),
         metavar="N",
-        help="sequences per GPU at a time (default: a power of two that fits its memory); "
-        "the effective batch stays the same",
+        help="sequences per GPU at a time (default: on one machine, a power of two that fits its "
+        "memory); the effective batch stays the same",
     )
     add("--dry-run", action="store_true", help="print the fairseq-train command and stop")
     args, fairseq_args = parser.parse_known_args(argv)
@@ -151,8 +151,8 @@ def main():
             take_gpus(args.gpus)
         check_data(args)
         os.makedirs(args.save_dir, exist_ok=True)
-        if not args.gpus and name != "small":
-            print("training on the CPU: good enough for experiments, not for full-size pretraining")
+        if not args.gpus and name not in ("small", "adapt"):
+            print("training on the CPU: fine for trying things out, too slow for a full-size run")
         print(f"{batch}; the full log is in {args.save_dir}/train.log", flush=True)
     if args.nodes > 1:
         cfg["distributed_training"].update(rendezvous(args))

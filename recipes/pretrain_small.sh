@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrains a small encoder on the CPU: 2 layers, width 256, on ten megabytes of text or more, in 50 minutes or more.
+# Pretrains a small encoder on the CPU: 2 layers, width 256, on ten megabytes of text or more, in about an hour on two fast cores.
 #
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/64
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/128 --finetune-from-model DIR/64/checkpoint_last.pt \

@@ -36,7 +36,7 @@ def described(curve, epochs, default_epochs, updates=1000):
 
 
 @pytest.mark.parametrize("curve, epochs, beginning, advice", [
-    ([1, 90], 2, "too few validations, under 4, to tell", ["try more --epochs than 2"]),
+    ([1, 90], 2, "fewer than 4 validations, too few to tell", ["try more --epochs than 2"]),
     ([1, 30, 60, 90], 4, "still improving: accuracy on dev.tsv rose by 30.00",
      ["try more --epochs than 4"]),
     ([80, 90, 90, 90], 4, "level: after 50% of training, accuracy on dev.tsv changed by no", []),

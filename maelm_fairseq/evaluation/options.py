@@ -85,7 +85,7 @@ def add_options(add):
         default=[],
         metavar="PATH",
         help="minimal pairs: FILE.tsv with the columns good, bad and optionally group, FILE.jsonl "
-        "of BLiMP, or a folder of such files; without --tasks, nothing else",
+        "of BLiMP, or a folder of such files; without --tasks, only these are evaluated",
     )
     add(
         "--bf16-autocast",

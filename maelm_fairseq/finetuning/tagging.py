@@ -60,7 +60,9 @@ class TaggingTask(FineTuningTask):
     are cut between words. Its state: `labels`, in order, and `tags_are_legal`; see `tag_sequences`.
     """
 
-    recipe_help = "--conllu-column xpos for another column of CoNLL-U than upos"
+    recipe_help = (
+        "--conllu-column xpos (or feats, deprel) to read tags from a column other than upos"
+    )
     files = TAGGED_FILES
     head_name = "tokens"
     needed_state = ("labels",)

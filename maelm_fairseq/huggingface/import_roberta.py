@@ -60,7 +60,7 @@ def parse_args():
         "--extend-positions",
         type=number_in_range(1, 10**6),
         metavar="N",
-        help="how many positions to have, more than the model has: those of the model repeat",
+        help="positions of the encoder, more than it had; the new ones start as copies",
     )
     add(
         "--seed",

@@ -24,7 +24,7 @@ def describe_training_length(curve, result, epochs, default_epochs, updates):
     advice = None
     if not curve.has_enough_validations:
         lines.append(
-            f"too few validations, under {MIN_VALIDATIONS}, to tell whether {score} was still "
+            f"fewer than {MIN_VALIDATIONS} validations, too few to tell whether {score} was still "
             "rising"
         )
         advice = f"try more --epochs than {epochs}"
