@@ -5,8 +5,8 @@ For each model and task: the features of every layer, averaged over all tokens b
 `<s>`; a ridge classifier or ridge regression with 5-fold cross-validation over all labelled
 examples, with the same folds for every model. Features are standardised, and the regularisation
 and the layer selected, inside the training folds. The score is the accuracy in percent or 100 x
-Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class. Every table of scores has a
-row for a bag of words, which needs no encoder, and one for the most frequent class.
+Pearson's correlation. Few-shot probes train on 8, 32 and 128 examples per class. Every table of
+scores has a row for a bag of words, which needs no encoder, and one for the most frequent class.
 
 Minimal pairs (--pairs) need no training: of two sentences, the model should find the good one more
 probable, by the pseudo-log-likelihood of hub.score; the score is the share of pairs in percent,
