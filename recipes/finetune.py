@@ -107,7 +107,7 @@ def finetune(runs, candidates):
     write_reports(runs, task, chosen, best, scores_of_splits)
     print_results(results, task.secondary_metrics)
     checkpoint = runs.checkpoint_path(Run(chosen, best))
-    if len({result.predictor for result in results}) > 1:
+    if baseline_run is not None:
         report_verdict(runs, results, checkpoint, baseline_run.options())
     label = task.constant_prediction(task.datasets["valid"], scores["valid"].predictions)
     if label is not None:
@@ -122,11 +122,15 @@ def finetune(runs, candidates):
 
 def report_training_length(runs, hyperparameters, records, result):
     """Says whether training was long enough; `result` is the encoder's on the dev file."""
+    args = runs.command.args
+    default_epochs = runs.command.defaults.hyperparameters.epochs
+    if args.search and args.epochs is None:
+        default_epochs = hyperparameters.epochs  # which scored highest
     lines = describe_training_length(
         LearningCurve([record.curve for record in records], result.standard_error),
         result,
         hyperparameters.epochs,
-        runs.command.defaults.hyperparameters.epochs,
+        default_epochs,
         runs.num_updates(hyperparameters),
     )
     for line in lines:
@@ -143,7 +147,8 @@ def report_verdict(runs, results, checkpoint, baseline_options):
     """
     dev = runs.file_name("valid")
     verdict = compare_predictors([result for result in results if result.file_name == dev])
-    print(verdict.line)
+    if len({result.predictor for result in results}) > 1:
+        print(verdict.line)
     for predictor in verdict.worth_using:
         note = "" if predictor == verdict.worth_using[-1] else ", which costs less"
         command = labelling_command(runs, predictor, checkpoint, baseline_options)

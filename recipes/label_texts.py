@@ -193,8 +193,16 @@ class WordTagger(Labeller):
 def has_tagged_words(folder):
     """Whether the labelled files are of words with tags, not of sentences.
 
+    Other texts may lie beside them: labelled files are for training and for development.
+
     Raises FileNotFoundError: there is no training file
     """
+    is_complete = {}
+    for files in [SENTENCE_FILES, TAGGED_FILES]:
+        paths = [find_file(folder, split, files, required=False) for split in ["train", "valid"]]
+        is_complete[files is TAGGED_FILES] = all(paths)
+    if is_complete[True] != is_complete[False]:
+        return is_complete[True]
     possible = {"train": [*SENTENCE_FILES["train"], *TAGGED_FILES["train"]]}
     return os.path.basename(find_file(folder, "train", possible)).startswith(
         tuple(TAGGED_FILES["train"])

@@ -132,5 +132,11 @@ def test_what_is_refused(adapted, tmp_path):
         assert message in error_of(adapt.main, *arguments, "--dest", tmp_path / "new", *changed)
         assert not (tmp_path / "new.work").exists()
         assert not (tmp_path / "there.work").exists()
+    own = tmp_path / "own.work" / "data" / "text.txt"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine\n")
+    fault = error_of(adapt.main, *arguments, "--dest", tmp_path / "own")
+    assert "own.work: found a folder of other files, without adapt.log" in fault
+    assert own.exists()
     missing = ["--dest", tmp_path / "new", "--valid", tmp_path / "none.txt"]
     assert "none.txt" in script("recipes/adapt.sh", *arguments, *missing, status=1).stderr

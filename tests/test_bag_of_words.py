@@ -133,6 +133,7 @@ def test_small_values_are_written_with_their_digits(tmp_path):
 
 
 def test_it_predicts_values_of_pairs(tmp_path):
+    (tmp_path / "train.txt").write_text("a text that has no labels\n")
     rows = [("a b", "a", "1.5"), ("a c", "b", "-0.5"), ("c d", "a", "1.0"), ("e", "b", "-1.0")]
     for split in ("train", "dev"):
         write_table(tmp_path / f"{split}.tsv", ["sentence1", "sentence2", "score"], rows)

@@ -253,12 +253,16 @@ def test_training_on_keeps_the_best_checkpoint_of_a_finished_run(data, saved):
     assert [path.name for path in saved.glob("checkpoint_best_*")] == ["checkpoint_best_5.pt"]
 
 
-def test_going_back_keeps_the_best_checkpoint_also_if_it_is_a_link(data, saved):
+@pytest.mark.parametrize("was_best", [True, False])
+def test_going_back_keeps_the_best_checkpoint_also_if_it_is_a_link(data, saved, was_best):
+    """The run goes back to a checkpoint that was, or was not, the best one of its time."""
     best = (saved / "checkpoint_best.pt").read_bytes()
     (saved / "checkpoint_best.pt").rename(saved / "its_best.pt")
     (saved / "checkpoint_best.pt").symlink_to("its_best.pt")
     earlier = checkpoint(saved, "checkpoint_1_2.pt")
-    earlier["extra_state"]["val_loss"] += 1  # it was not the best
+    assert earlier["extra_state"]["val_loss"] == earlier["extra_state"]["best"]
+    if not was_best:
+        earlier["extra_state"]["val_loss"] += 1
     torch.save(earlier, saved / "checkpoint_last.pt")
     assert "is also kept" in train(data, saved, "--max-update", 5)
     (saved / "its_best.pt").unlink()

@@ -54,6 +54,8 @@ def test_ranges_of_the_options_of_a_criterion(data, monkeypatch):
     ("--decoder-layers 0", "--decoder-layers 0 needs --encoder-mask-fraction 1"),
     (f"{WITHOUT_DECODER} --encoder-mask-fade-updates 5", "contradicts --encoder-mask-fade"),
     ("--best-checkpoint-metric f2", "f2: validation logs loss, "),
+    ("--best-checkpoint-metric accuracy", "accuracy needs --maximize-best-checkpoint-metric"),
+    ("--maximize-best-checkpoint-metric", "the lowest loss is the best; leave it out"),
     ("--max-update 42", "--max-update 42 is beyond --total-num-update 40"),
     ("--distributed-world-size 2", "2 processes were requested"),
     ("--lr 0", "--lr 0.0 must be over --stop-min-lr"),

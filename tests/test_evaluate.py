@@ -209,6 +209,20 @@ def test_one_seed_is_compared_over_examples_only_and_what_is_secondary_is_in_no_
     assert high - difference == pytest.approx(width, rel=0.1)
 
 
+def test_tasks_without_few_shot_scores_are_left_out_of_their_table(evaluated):
+    """They have a score of the most frequent class, from all examples."""
+    folder, *_ = evaluated
+    records = [load(folder, name) for name in MODELS]
+    baselines = [load(folder, name) for name in BASELINES]
+    for record in [*records, *baselines]:
+        record.arrays.pop("kind/few_shot", None)
+    report = Report(records, ["kind", "length"], baselines=baselines)
+    frame = report.scores("8 examples per class")
+    assert [*frame.columns] == ["length", "mean"]
+    assert {*frame.index} == {*MODELS, *BASELINES}
+    assert len(report.differences(("mae_lm", "mlm"), "8 examples per class"))
+
+
 def test_what_two_arms_do_not_share_is_not_compared(three_records):
     arms = ("mae_lm", "mlm")
     arrays = three_records[0].arrays

@@ -117,6 +117,16 @@ def test_a_file_in_the_place_of_a_folder_is_refused_at_once(tmp_path, monkeypatc
     assert os.listdir(tmp_path) == ["trec"]
 
 
+def test_files_of_the_user_are_not_replaced(tmp_path, monkeypatch):
+    for program, path in [(movie_reviews, "train.txt"), (fetch_labelled, "trec/dev.tsv")]:
+        monkeypatch.setattr(program, "fetch", None)
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("mine")
+        fault = error_of(program.main, "--dest", tmp_path)
+        assert fault.startswith(f"{tmp_path}/{path}: exists already, but ")
+        assert (tmp_path / path).read_text() == "mine"
+
+
 def test_texts_keep_their_splits():
     """A text belongs to the same split on every machine.
 

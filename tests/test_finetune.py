@@ -618,6 +618,8 @@ def test_another_vocabulary_is_refused_before_any_training(files, arguments, tmp
      "--best-checkpoint-metric f1: validation logs accuracy, loss; choose one"),
     (["--best-checkpoint-metric=f1"], "checkpoint-metric f1: validation logs accuracy, loss"),
     (["--best-checkpoint-metric=accuracy"], "accuracy needs --maximize-best-checkpoint-metric"),
+    (["--maximize-best-checkpoint-metric"], "the lowest loss is the best; leave it out"),
+    (["--log-format", "simple"], "--log-format: the recipe sets it"),
     (["--max-valid-steps", 1], "--max-valid-steps: the recipe sets it"),
     (["--checkpoint-suffix", "_x"], "--checkpoint-suffix: the recipe sets it"),
     (["--criterion", "mae_lm"], "--criterion: the recipe sets it"),

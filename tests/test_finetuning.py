@@ -474,7 +474,7 @@ def test_the_log_says_which_texts_are_longer_than_those_of_pretraining(
 
 
 @pytest.mark.parametrize("lines, split, note", [
-    (["kan B-X", "lo I-X"], "train", "the vocabulary has no capitals"),
+    (["Kan B-X", "lo I-X"], "train", "the vocabulary has no capitals"),
     (["kan O", "lo I-X"], "train",
      "1 sentence with an entity that goes on without a beginning, or has no end, the first in "
      "line 2 (I-X); so each word gets its most probable tag by itself"),
@@ -488,6 +488,14 @@ def test_the_log_says_what_of_tags_a_user_can_mend(pretrained, tmp_path, lines, 
     (tmp_path / "dev.txt").write_text("lo O\n")
     task = task_with_split(TaggingTask, pretrained[0], tmp_path, split, max_tokens=32)
     assert note in task.datasets[split].summary
+
+
+@pytest.mark.parametrize("words", ["kan lo", "\u0410\u043d\u043d\u0430 lo"])
+def test_capitals_that_no_text_has_or_no_vocabulary_knows_need_no_note(pretrained, tmp_path, words):
+    for name in ["train.txt", "dev.txt"]:
+        (tmp_path / name).write_text("{} B-X\n{} I-X\n".format(*words.split()))
+    task = task_with_split(TaggingTask, pretrained[0], tmp_path, "train", max_tokens=32)
+    assert "no capitals" not in task.datasets["train"].summary
 
 
 def test_tags_of_words_alone_need_no_note(pretrained, tmp_path):

@@ -45,6 +45,18 @@ def check_output_folder(path, names=(), option="--dest"):
             raise UsageError(f"{path}: {found}; choose another {option}")
 
 
+def all_exist(paths):
+    """Whether all files of a program exist, so that it is done; refuses a part of them."""
+    missing = [path for path in paths if not os.path.lexists(path)]
+    present = [path for path in paths if os.path.lexists(path)]
+    if missing and present:
+        raise UsageError(
+            f"{present[0]}: exists already, but {missing[0]} does not; remove it, or choose "
+            "another --dest"
+        )
+    return not missing
+
+
 def check_writable(path, option="--dest"):
     """Refuses a file or folder that cannot be written; folders above it may be missing.
 

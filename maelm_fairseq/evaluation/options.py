@@ -47,6 +47,8 @@ def parse_args(arguments, command, description):
         check_arms(arms, args.names)
     if args.bf16_autocast and not args.pairs:
         raise UsageError("--bf16-autocast is for --pairs: give some, or leave it out")
+    if args.side_by_side and not args.tasks:
+        raise UsageError("--side-by-side is for tasks: give some with --tasks, or leave it out")
     return args
 
 
@@ -85,7 +87,7 @@ def add_options(add):
         default=[],
         metavar="PATH",
         help="minimal pairs: FILE.tsv with the columns good, bad and optionally group, FILE.jsonl "
-        "of BLiMP, or a folder of such files; without --tasks, only these are evaluated",
+        "of BLiMP, or a folder of such files; without --tasks or --labelled, nothing else",
     )
     add(
         "--bf16-autocast",
@@ -157,11 +159,9 @@ def default_name(checkpoint):
 
 def default_tasks(args):
     """The names of the tasks without --tasks."""
-    if args.pairs:
-        return []
     if args.labelled:
         return tasks_in(args.labelled)
-    return PRIMARY_TASKS
+    return [] if args.pairs else PRIMARY_TASKS
 
 
 def check_arms(arms, names):

@@ -80,7 +80,8 @@ class Report:
         Models that lack a task are left out.
         """
         chosen = self.table[(self.table.feature == feature) & (self.table.layer == layer)]
-        chosen = pd.concat([chosen, self.baselines_for(feature)])
+        beside = self.baselines_for(feature)
+        chosen = pd.concat([chosen, beside[beside.task.isin(chosen.task)]])
         rows = [*self.records, *self.baselines]
         frame = chosen.pivot(index="model", columns="task", values="value").reindex(rows)
         frame = frame.reindex(columns=[task for task in self.tasks if task in frame]).dropna()

@@ -19,7 +19,7 @@ from ..base.checkpoint_names import first_accepted, resumable_checkpoint_paths
 from ..base.errors import UsageError
 from ..base.option_fields import setting
 from ..base.provenance import sha256
-from ..base_task import MaeLmBaseTask, check_metric_is_logged
+from ..base_task import MaeLmBaseTask, check_best_checkpoint_options
 from ..checkpoints.building import read_checkpoint
 from ..checkpoints.checkpoint_info import (
     PretrainingOptions,
@@ -253,7 +253,7 @@ class FineTuningTask(MaeLmBaseTask, ABC):
         del self._contents[split]
         logger.info(dataset.summary + (self.positions_note(dataset) if split == "train" else ""))
         if split == "valid":
-            self.check_best_checkpoint_options([*dataset.metrics, "loss"])
+            check_best_checkpoint_options(self.cfg, [*dataset.metrics, "loss"], dataset.metrics)
 
     def positions_note(self, dataset):
         """What the log says of sequences that are longer than those of pretraining."""
@@ -268,15 +268,6 @@ class FineTuningTask(MaeLmBaseTask, ABC):
             f"; {longer:,} of more tokens than the {trained_positions} of pretraining, which left "
             "later positions untrained: go on with longer blocks, as docs/own_text.md does"
         )
-
-    def check_best_checkpoint_options(self, logged):
-        """Refuses to choose the best checkpoint by what is not logged, or by the lowest score."""
-        metric = self.cfg.best_checkpoint_metric or "loss"
-        check_metric_is_logged(metric, logged)
-        if metric != "loss" and not self.cfg.maximize_best_checkpoint_metric:
-            raise UsageError(
-                f"--best-checkpoint-metric {metric} needs --maximize-best-checkpoint-metric"
-            )
 
     def valid_step(self, sample, model, criterion):
         """Computes the loss, as fairseq does, and keeps the predictions of all processes."""

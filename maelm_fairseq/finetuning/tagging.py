@@ -7,7 +7,7 @@ import numpy as np
 
 from ..base.errors import counted
 from ..base.option_fields import setting
-from ..base.tokenizer import word_sequences
+from ..base.tokenizer import UNKNOWN, word_sequences
 from ..fairseq_api import ChoiceEnum, FairseqDataclass, register_criterion, register_task
 from ..heads import TokenClassificationHead
 from ..metrics import (
@@ -147,7 +147,7 @@ class TaggingTask(FineTuningTask):
                 )
                 if not self.recorded.tags_are_legal:
                     yield "so each word gets its most probable tag by itself"
-            if self.ignores_capitals():
+            if self.ignores_capitals(sentences):
                 yield (
                     "the vocabulary has no capitals, which names have: prepare the encoder's text "
                     "without --lowercase"
@@ -155,9 +155,13 @@ class TaggingTask(FineTuningTask):
         elif any(all_tags) and set(flatten(all_tags)) <= {"O"}:
             yield "no entities, so that F1 is undefined"
 
-    def ignores_capitals(self):
-        """Whether the vocabulary makes small letters of capitals."""
-        return self.tokenizer.encode("Anna Smith") == self.tokenizer.encode("anna smith")
+    def ignores_capitals(self, sentences):
+        """Whether the vocabulary makes small letters of the capitals in words that it knows."""
+        for word in flatten(sentence.words for sentence in sentences):
+            pieces = self.tokenizer.encode(word.lower())
+            if word != word.lower() and UNKNOWN not in pieces:
+                return self.tokenizer.encode(word) == pieces
+        return False
 
     def summary_of(self, sentences, parts):
         """What the log says about sentences and the number of sequences that they became."""

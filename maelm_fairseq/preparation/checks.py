@@ -54,7 +54,7 @@ def check_split(folder, name, tokenizer, expected):
     """
     prefix = os.path.join(folder, name)
     data = prefix + ".bin"
-    advice = PREPARE_AGAIN.format(prefix + ".*")
+    advice = PREPARE_AGAIN.format(f"{prefix}.bin, .idx and .json")
     if not is_encoded(folder, name):
         raise UsageError(
             f"{prefix}.* is not complete: the preparation was not finished; run prepare.sh again"

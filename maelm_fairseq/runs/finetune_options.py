@@ -20,11 +20,12 @@ from ..finetuning.hyperparameters import Hyperparameters
 from ..training.option_checks import check_run_options
 from ..vocabulary import load_dictionary
 from .fairseq_args import parse_fairseq_args, refuse_recipe_options, refuse_stray_value
+from .pretrain_settings import given_values
 
 BF16 = "--bf16-autocast"
+OPTIMIZER = "torch_adamw"
+SCHEDULE = "polynomial_decay"
 ADAM = [
-    "--optimizer",
-    "torch_adamw",
     "--adam-betas",
     "(0.9, 0.98)",
     "--adam-eps",
@@ -61,6 +62,7 @@ SET_BY_RECIPE = [
     "max_epoch",
     "tpu",
     "stop_time_hours",
+    "log_format",
 ]
 
 
@@ -255,15 +257,13 @@ class FineTuningCommand:
             *["--dropout", 0.1, "--attention-dropout", 0.1, "--pooler-dropout", 0.1],
             *["--batch-size", batch_size, "--required-batch-size-multiple", 1],
             *["--seed", run.seed],
-            *ADAM,
-            *["--lr-scheduler", "polynomial_decay", "--lr", lr],
-            *["--warmup-updates", round(updates * warmup_ratio), "--total-num-update", updates],
-            *["--max-update", updates],
+            *["--lr", lr, "--max-update", updates],
+            *self.optimizer_options(),
+            *self.schedule_options(updates, warmup_ratio),
             *["--no-epoch-checkpoints", "--save-interval-updates", 5000],
             *["--keep-interval-updates", 1],
             *["--num-workers", 0, "--distributed-world-size", 1],
             *["--log-format", "json", "--log-interval", 50],
-            *self.layer_decay_options(),
             *self.device_options(),
         ]
         return list(map(str, options))
@@ -278,6 +278,21 @@ class FineTuningCommand:
             if name not in switches:
                 options += [option_name(name), self.model_options[name]]
         return options
+
+    def optimizer_options(self):
+        """Options: the optimizer and its settings, unless the user gives another one."""
+        optimizer = given_values(self.fairseq_args, "optimizer").get("optimizer", OPTIMIZER)
+        if optimizer != OPTIMIZER:
+            return []
+        return ["--optimizer", OPTIMIZER, *ADAM, *self.layer_decay_options()]
+
+    def schedule_options(self, updates, warmup_ratio):
+        """Options: the schedule of the learning rate, unless the user gives another one."""
+        schedule = given_values(self.fairseq_args, "lr_scheduler").get("lr_scheduler", SCHEDULE)
+        if schedule != SCHEDULE:
+            return []
+        warmup = ["--warmup-updates", round(updates * warmup_ratio)]
+        return ["--lr-scheduler", SCHEDULE, *warmup, "--total-num-update", updates]
 
     def layer_decay_options(self):
         """Options: lower rates for the lower layers, if that is a default.

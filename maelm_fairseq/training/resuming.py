@@ -58,7 +58,8 @@ def load_checkpoint(original, cfg, trainer, **kwargs):
     has_best_loss = extra_state.get("val_loss") == extra_state.get("best")
     is_best = current_run.resumed_checkpoint_was_validated and has_best_loss
     if current_run.lock and is_best and current_run.resumed_from == last_path:
-        save_folder.restore_best(last_path, best_checkpoint_path(cfg.save_dir, suffix))
+        best_path = best_checkpoint_path(cfg.save_dir, suffix)
+        save_folder.restore_best(last_path, best_path, trainer.get_num_updates())
     return loaded
 
 

@@ -88,13 +88,17 @@ def advice_on_others(save_dir, suffix):
     return f"; to resume from another one ({names}), if it is whole, copy it to {last_path}"
 
 
-def restore_best(last_path, best_path):
+def restore_best(last_path, best_path, update):
     """Copies the last checkpoint to the name of the best one, if it is the best.
 
     The run may have been killed after writing the first and before writing the second. A file that
-    has the name of the best one is renamed, as it may be of another run.
+    has the name of the best one is renamed, as it may be of another run; but one of a later update
+    stays, since the run has then gone back: see `keep_best`.
+
+    Args:
+        update: of the last checkpoint
     """
-    if have_same_content(last_path, best_path):
+    if have_same_content(last_path, best_path) or is_newer(best_path, update):
         return
     if os.path.lexists(best_path):
         renamed = set_aside(best_path, ".superseded")
@@ -105,6 +109,14 @@ def restore_best(last_path, best_path):
 def have_same_content(path, other):
     """Whether two files, of which the first exists, have the same content."""
     return os.path.isfile(other) and filecmp.cmp(path, other, shallow=False)
+
+
+def is_newer(path, update):
+    """Whether there is a usable checkpoint of a later update than this one."""
+    try:
+        return os.path.isfile(path) and num_updates_of(read_checkpoint(path)) > update
+    except UsageError:
+        return False
 
 
 def keep_best(save_dir, suffix, update, extends_run):
