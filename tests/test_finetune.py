@@ -327,6 +327,21 @@ def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
     assert "--lr-layer-decay" not in argv_of(runs, candidates)
 
 
+@pytest.mark.parametrize("given, dropped", [
+    (["--optimizer", "adam"], ["torch_adamw", "--adam-betas", "--lr-layer-decay"]),
+    (["--lr-scheduler", "fixed"], ["polynomial_decay", "--total-num-update"]),
+])  # fmt: skip
+def test_another_optimizer_or_schedule_drops_the_settings_of_the_recipes(
+    files, arguments, given, dropped
+):
+    runs, candidates = run_main(begun, "--labelled", files / "own", *arguments)
+    assert {*dropped} < {*argv_of(runs, candidates)}
+    runs, candidates = run_main(begun, "--labelled", files / "own", *arguments, *given)
+    options = argv_of(runs, candidates)
+    assert not {*dropped} & {*options}
+    assert options[-2:] == given
+
+
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):
     labelled_as_table = shutil.copytree(files / "own", tmp_path / "results.tsv")
     fault = error_of(begun, "--labelled", labelled_as_table, *arguments)
