@@ -16,11 +16,7 @@ from maelm_fairseq.base.files import atomic_write
 from maelm_fairseq.base.running import run_main
 from maelm_fairseq.baselines.baseline_scores import BAG_OF_WORDS, MOST_FREQUENT
 from maelm_fairseq.baselines.ensemble import ENSEMBLE
-from maelm_fairseq.evaluation.minimal_pairs import (
-    bootstrap_interval,
-    difference_interval,
-    percent_right,
-)
+from maelm_fairseq.evaluation.minimal_pairs import pairs_interval, percent_right
 from maelm_fairseq.evaluation.model_record import GROUPS_KEY, PAIRS_FEATURE
 from maelm_fairseq.evaluation.report import frame_to_markdown
 from measure import NATURAL_TASKS
@@ -134,7 +130,7 @@ class Page(SmallRecords):
             both = [decisions[VARIANT_TITLES[variant]] for variant in (first, second)]
             common_seeds = min(map(len, both))
             gaps = both[0][:common_seeds] - both[1][:common_seeds]
-            low, high = difference_interval(gaps, groups)
+            low, high = pairs_interval(gaps, groups)
             points = 100 * gaps.mean(axis=1)
             seed_means = {f"seed {seed}": mean for seed, mean in zip(SEEDS, points)}
             return {**seed_means, "mean": points.mean(), "from": low, "to": high}
@@ -226,7 +222,7 @@ class Page(SmallRecords):
         known = self.baselines[f"{PAIRS_FEATURE}/{KNOWN}"]
         for title, decided in self.decisions().items():
             mean = decided.mean(axis=0)
-            low, high = bootstrap_interval(mean, groups)
+            low, high = pairs_interval(decided, groups)
             rows[title] = {
                 "seeds": str(len(decided)),
                 "all": 100 * mean.mean(),

@@ -14,7 +14,7 @@ from maelm_fairseq.evaluation.minimal_pairs import (
     bootstrap_interval,
     check_pairs_fit,
     decide_pairs,
-    difference_interval,
+    pairs_interval,
     percent_right,
 )
 from maelm_fairseq.evaluation.pair_files import Pairs, read_pairs
@@ -165,7 +165,7 @@ def test_intervals_of_differences_cover_the_truth_with_few_seeds(form):
         of_seeds = rng.normal(0, 0.015, size=(2, 1))
         of_groups = np.repeat(rng.normal(0, 0.05 if "/" in form else 0, size=40), 20)
         gaps = of_seeds + of_groups + rng.normal(0, 0.1, size=(2, 800))
-        low, high = difference_interval(gaps, groups)
+        low, high = pairs_interval(gaps, groups)
         covered += low <= 0 <= high
     assert 186 <= covered <= 200
 
@@ -173,8 +173,8 @@ def test_intervals_of_differences_cover_the_truth_with_few_seeds(form):
 def test_with_one_seed_the_interval_of_a_difference_is_over_paradigms():
     gaps = np.repeat(np.random.default_rng(0).normal(size=(1, 10)), 5, axis=1)
     groups = np.repeat([f"term/{number}" for number in range(10)], 5)
-    assert difference_interval(gaps, groups) == bootstrap_interval(gaps[0], groups)
-    assert difference_interval(np.zeros((2, 50)), groups) == (0, 0)
+    assert pairs_interval(gaps, groups) == bootstrap_interval(gaps[0], groups)
+    assert pairs_interval(np.zeros((2, 50)), groups) == (0, 0)
 
 
 def test_paradigms_count_by_their_pairs_in_intervals():

@@ -126,18 +126,18 @@ def bootstrap_shares(decisions, groups):
     return 100 * drawn
 
 
-def difference_interval(gaps, groups):
-    """The 95% interval of the mean difference between two arms, in points.
+def pairs_interval(decisions, groups):
+    """The 95% interval of the share of right decisions, or of the difference of two, in percent.
 
-    Of one seed, it is `bootstrap_interval`, for these two models only. Of several, it is over
-    seeds, too: see `interval_over_seeds_and_items`.
+    Of one seed, it is `bootstrap_interval`, for these models only. Of several, it is over seeds,
+    too: see `interval_over_seeds_and_items`.
 
     Args:
-        gaps: differences of decisions, (S, N)
+        decisions: (S, N), or differences of decisions
         groups: of the pairs, (N,)
     """
-    mean_gap = gaps.mean(axis=0)
-    if len(gaps) == 1:
-        return bootstrap_interval(mean_gap, groups)
-    error = bootstrap_shares(mean_gap, groups).std()
-    return interval_over_seeds_and_items(100 * gaps.mean(axis=1), error)
+    mean = decisions.mean(axis=0)
+    if len(decisions) == 1:
+        return bootstrap_interval(mean, groups)
+    error = bootstrap_shares(mean, groups).std()
+    return interval_over_seeds_and_items(100 * decisions.mean(axis=1), error)

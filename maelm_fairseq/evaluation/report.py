@@ -11,9 +11,9 @@ from ..base.markdown import markdown_table
 from .minimal_pairs import (
     BOOTSTRAP_DRAWS,
     bootstrap_interval,
-    difference_interval,
     is_over_paradigms,
     pairs_by_group,
+    pairs_interval,
     percent_right,
 )
 from .model_record import CHOSEN_LAYER, GROUPS_KEY, LAST_LAYER, PAIRS_FEATURE, TEXT_FEATURE
@@ -145,7 +145,7 @@ class Report:
     def pair_differences(self, arms):
         """The first of two arms minus the second, in how they decide sets of minimal pairs.
 
-        In points of the share of right decisions, paired by seed, with `difference_interval`; and
+        In points of the share of right decisions, paired by seed, with `pairs_interval`; and
         how many pairs at least one seed decides differently.
         """
         seeds = seeds_in_common(self.records, arms)
@@ -156,7 +156,7 @@ class Report:
             gaps = []
             for first, second in seeds.values():
                 gaps.append(decisions[first][0] - decisions[second][0])
-            interval = difference_interval(np.stack(gaps), groups)
+            interval = pairs_interval(np.stack(gaps), groups)
             differing = np.count_nonzero(np.any(gaps, axis=0))
             counts = [len(seeds), len(groups), differing]
             rows.append([name, 100 * np.mean(gaps), *interval, *counts])
