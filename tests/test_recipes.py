@@ -307,8 +307,8 @@ def test_the_small_recipe_and_the_demo():
     own_decoder = parsed("--no-share-decoder-layers", "--decoder-relative-bias")
     assert not own_decoder.model.share_decoder_layers
     assert own_decoder.model.decoder_relative_bias
-    own_architecture = parsed("--arch", "mae_lm_tiny", "--no-share-decoder-layers")
-    assert own_architecture.model.encoder_embed_dim == 128
+    own_architecture = parsed("--arch", "mae_lm_base", "--no-share-decoder-layers")
+    assert own_architecture.model.encoder_embed_dim == 768
     assert own_architecture.model.relative_position_num_buckets == 32
 
     assert "--fp16" in dry_run("pretrain_base.sh", "--gpus", 1)
