@@ -324,8 +324,8 @@ def test_prose_has_the_comparisons_with_the_mlm(path, beginning):
 def test_prose_says_what_the_second_half_of_the_updates_adds():
     lines = (ROOT / "experiments" / "SMALL.md").read_text(encoding="utf-8").splitlines()
     (claim,) = [line for line in lines if line.startswith("**Half the pretraining**")]
-    for measure in ["tasks", "pairs"]:
-        mean, low, high = comparison(measure, "small", "half")
+    for measured in ["tasks", "pairs"]:
+        mean, low, high = comparison(measured, "small", "half")
         assert f"{mean:.1f} points" in claim
         assert f"({low:.1f} to {high:.1f}" in claim
 
