@@ -55,6 +55,7 @@ try:
         )
         from fairseq.optim.adam import FairseqAdam
         from fairseq.optim.fp16_optimizer import FP16Optimizer
+        from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
         from fairseq.tasks import FairseqTask, register_task
         from fairseq.trainer import Trainer
 except Exception as error:  # a mutable default, a missing module, a broken extension: types differ

@@ -328,10 +328,11 @@ def test_lower_layers_of_small_encoders_take_smaller_steps(files, arguments):
 
 
 @pytest.mark.parametrize("given, dropped", [
-    (["--optimizer", "adam"], ["torch_adamw", "--adam-betas", "--lr-layer-decay"]),
+    (["--optimizer", "adam"], ["torch_adamw", "--lr-layer-decay"]),
+    (["--optimizer", "sgd"], ["torch_adamw", "--adam-betas", "--lr-layer-decay"]),
     (["--lr-scheduler", "fixed"], ["polynomial_decay", "--total-num-update"]),
 ])  # fmt: skip
-def test_another_optimizer_or_schedule_drops_the_settings_of_the_recipes(
+def test_another_optimizer_or_schedule_drops_the_settings_that_it_does_not_have(
     files, arguments, given, dropped
 ):
     runs, candidates = run_main(begun, "--labelled", files / "own", *arguments)
@@ -340,6 +341,8 @@ def test_another_optimizer_or_schedule_drops_the_settings_of_the_recipes(
     options = argv_of(runs, candidates)
     assert not {*dropped} & {*options}
     assert options[-2:] == given
+    assert "--warmup-updates" in options
+    assert ("--weight-decay" in options) == (given[-1] != "sgd")
 
 
 def test_a_task_is_not_called_as_the_table_is(files, arguments, tmp_path):

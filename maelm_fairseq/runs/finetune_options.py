@@ -14,7 +14,12 @@ from ..base.errors import UsageError
 from ..base.option_fields import option_name
 from ..checkpoints.building import find_checkpoint_file, read_checkpoint
 from ..checkpoints.compatibility import check_vocabulary
-from ..fairseq_api import FairseqConfig, convert_namespace_to_omegaconf
+from ..fairseq_api import (
+    LR_SCHEDULER_DATACLASS_REGISTRY,
+    OPTIMIZER_DATACLASS_REGISTRY,
+    FairseqConfig,
+    convert_namespace_to_omegaconf,
+)
 from ..finetuning.encoder_options import OPTIONS_OF_CHECKPOINT
 from ..finetuning.hyperparameters import Hyperparameters
 from ..training.option_checks import check_run_options
@@ -25,14 +30,7 @@ from .pretrain_settings import given_values
 BF16 = "--bf16-autocast"
 OPTIMIZER = "torch_adamw"
 SCHEDULE = "polynomial_decay"
-ADAM = [
-    "--adam-betas",
-    "(0.9, 0.98)",
-    "--adam-eps",
-    1e-6,
-    "--weight-decay",
-    0.01,
-]
+ADAM = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.01}
 
 # Among fairseq's options of datasets, checkpoints and distributed training, users may set these.
 USER_MAY_SET = {
@@ -64,6 +62,20 @@ SET_BY_RECIPE = [
     "stop_time_hours",
     "log_format",
 ]
+
+
+def known_options(config_class, settings):
+    """Those of {name: value} that a class of fairseq's configuration has, as options.
+
+    Args:
+        config_class: None for a part of fairseq that has no such class, and no settings of ours
+        settings: {name: value}
+    """
+    options = []
+    for name, value in settings.items():
+        if name in getattr(config_class, "__dataclass_fields__", {}):
+            options += [option_name(name), value]
+    return options
 
 
 def options_set_by_recipe():
@@ -259,7 +271,7 @@ class FineTuningCommand:
             *["--seed", run.seed],
             *["--lr", lr, "--max-update", updates],
             *self.optimizer_options(),
-            *self.schedule_options(updates, warmup_ratio),
+            *self.schedule_options(round(updates * warmup_ratio), updates),
             *["--no-epoch-checkpoints", "--save-interval-updates", 5000],
             *["--keep-interval-updates", 1],
             *["--num-workers", 0, "--distributed-world-size", 1],
@@ -280,19 +292,20 @@ class FineTuningCommand:
         return options
 
     def optimizer_options(self):
-        """Options: the optimizer and its settings, unless the user gives another one."""
+        """Options: the optimizer, or that which the user gives, and those settings that it has."""
+        settings = dict(ADAM)
+        if self.layer_decay_options():
+            settings["lr_layer_decay"] = self.defaults.layer_decay
         optimizer = given_values(self.fairseq_args, "optimizer").get("optimizer", OPTIMIZER)
-        if optimizer != OPTIMIZER:
-            return []
-        return ["--optimizer", OPTIMIZER, *ADAM, *self.layer_decay_options()]
+        known = known_options(OPTIMIZER_DATACLASS_REGISTRY.get(optimizer), settings)
+        return ["--optimizer", optimizer, *known]
 
-    def schedule_options(self, updates, warmup_ratio):
-        """Options: the schedule of the learning rate, unless the user gives another one."""
+    def schedule_options(self, warmup, updates):
+        """Options: the schedule, or the one that the user gives, and those settings that it has."""
+        settings = {"warmup_updates": warmup, "total_num_update": updates}
         schedule = given_values(self.fairseq_args, "lr_scheduler").get("lr_scheduler", SCHEDULE)
-        if schedule != SCHEDULE:
-            return []
-        warmup = ["--warmup-updates", round(updates * warmup_ratio)]
-        return ["--lr-scheduler", SCHEDULE, *warmup, "--total-num-update", updates]
+        known = known_options(LR_SCHEDULER_DATACLASS_REGISTRY.get(schedule), settings)
+        return ["--lr-scheduler", schedule, *known]
 
     def layer_decay_options(self):
         """Options: lower rates for the lower layers, if that is a default.

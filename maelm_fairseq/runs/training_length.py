@@ -2,6 +2,7 @@
 
 import math
 
+from ..base.errors import counted
 from .learning_curve import MIN_VALIDATIONS
 
 FEW_UPDATES = 200  # with fewer, more epochs may score higher
@@ -47,7 +48,7 @@ def describe_training_length(curve, result, epochs, default_epochs, updates):
     elif since is not None:
         lines.append(
             f"level: after {since:.0%} of training, {score} changed by no more than its standard "
-            "error; as the learning rate ends at 0, more epochs may still help"
+            "error; more epochs may still help, as a falling learning rate levels every curve"
         )
     advice = epochs_to_try(epochs, default_epochs, updates) or advice
     return [*lines, advice] if advice else lines
@@ -60,7 +61,9 @@ def epochs_to_try(epochs, default_epochs, updates):
         reasons[default_epochs] = "the recipe's default for this encoder"
     if updates < FEW_UPDATES:
         enough = math.ceil(epochs * FEW_UPDATES / updates)
-        reasons[enough] = f"{epochs} epochs are only {updates} updates"
+        verb = "is" if epochs == 1 else "are"
+        found = f"{counted(epochs, 'epoch')} {verb} only {counted(updates, 'update')}"
+        reasons[enough] = f"{found}, of {FEW_UPDATES} or more"
     if not reasons:
         return None
     most = max(reasons)
