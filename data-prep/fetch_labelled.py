@@ -191,25 +191,26 @@ def main():
     args = parser.parse_args()
     datasets = args.data or DEFAULT_DATA
     check_output_folder(args.dest)
+    is_finished = {}
+    paths_of_data = {}
     for data in datasets:
-        names = [name + ".tsv" for name in names_of_files(data)]
         folder = os.path.join(args.dest, data)
-        check_output_folder(folder, names)
-        all_exist([os.path.join(folder, name) for name in names])
+        names = names_of_files(data)
+        check_output_folder(folder, [name + ".tsv" for name in names])
+        paths_of_data[data] = {name: os.path.join(folder, name + ".tsv") for name in names}
+        is_finished[data] = all_exist(paths_of_data[data].values())
     with tempfile.TemporaryDirectory() as temporary:
         for data in datasets:
             folder = os.path.join(args.dest, data)
             value = "score" if data in REGRESSION_TASKS else "label"
             columns = ["sentence", "pair", value] if data in PAIRED_TASKS else ["sentence", value]
-            names = names_of_files(data)
-            paths = {name: os.path.join(folder, name + ".tsv") for name in names}
-            if all_exist(paths.values()):
+            if is_finished[data]:
                 log_to_stderr(f"{folder} is finished already")
                 continue
             package, read = DATASETS[data]
             archive = fetch(package, temporary)
             os.makedirs(folder, exist_ok=True)
-            write(read(archive), folder, paths, columns)
+            write(read(archive), folder, paths_of_data[data], columns)
 
 
 if __name__ == "__main__":

@@ -197,12 +197,13 @@ def has_tagged_words(folder):
 
     Raises FileNotFoundError: there is no training file
     """
-    is_complete = {}
-    for files in [SENTENCE_FILES, TAGGED_FILES]:
-        paths = [find_file(folder, split, files, required=False) for split in ["train", "valid"]]
-        is_complete[files is TAGGED_FILES] = all(paths)
-    if is_complete[True] != is_complete[False]:
-        return is_complete[True]
+
+    def has_both_splits(names):
+        return all(find_file(folder, split, names, required=False) for split in ["train", "valid"])
+
+    has_tags = has_both_splits(TAGGED_FILES)
+    if has_tags != has_both_splits(SENTENCE_FILES):
+        return has_tags
     possible = {"train": [*SENTENCE_FILES["train"], *TAGGED_FILES["train"]]}
     return os.path.basename(find_file(folder, "train", possible)).startswith(
         tuple(TAGGED_FILES["train"])

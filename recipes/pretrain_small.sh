@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Pretrains a small encoder on the CPU: 2 layers, width 256, on ten megabytes of text or more, in about an hour on two fast cores.
+# Pretrains a small encoder on the CPU: 2 layers, width 256, on ten megabytes of text or more, in an hour on two fast
+# cores.
 #
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/64
 #   recipes/pretrain_small.sh --gpus 0 --data DIR --save-dir DIR/128 --finetune-from-model DIR/64/checkpoint_last.pt \
@@ -7,8 +8,8 @@
 #
 # First 18,000 updates of 64 sequences of 64 tokens; then 500 updates with 128 tokens, to train positions 65 to 128.
 # Expected loss, on 32 MB of film reviews with 8,000 pieces: 6.6 bits after 500 updates, 5.5 after 3,000 and 4.7 at the
-# end, where token frequencies alone give 9.7. With --updates 9000, it takes half of the time, and ends at 4.9 bits; with
-# --updates 3000, a sixth of the time, and 5.4 bits (experiments/SMALL.md).
+# end, where token frequencies alone give 9.7. With --updates 9000, it takes half of the time, and ends at about 4.9
+# bits; with --updates 3000, a sixth of the time, and about 5.4 bits (experiments/SMALL.md).
 # The settings differ from the method's where that helps to learn from little text: short sequences, a high learning
 # rate, 30% predicted tokens, 80/10/10 corruption, the encoder's layers in place of a decoder of its own, heads that
 # start by attending to neighbours, embeddings that start from co-occurrence, and masks that fade over the first 500

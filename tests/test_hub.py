@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import documents, refuses, script, succeed, text_of
+import use_encoder
+from conftest import documents, refuses, run_main, script, succeed, text_of
 from huggingface_cases import FINE_TUNED, HEADS, write_checkpoint
 from labelled import of_fairseq
 from maelm_fairseq import hub
 from maelm_fairseq.inference import encoding, fine_tuned, mask_prediction
 from maelm_fairseq.masking import MaskedBlock, collate
+from maelm_fairseq.vocabulary import load_dictionary
 from vocabularies import vocabulary
 
 POSITIONS = 32
@@ -226,6 +228,20 @@ def test_the_demos_last_step_runs_and_loading_prints_nothing(folder, tmp_path):
     assert done.stdout.startswith("What it fills in:\n")
     assert done.stdout.count("%") == 25
     assert "finds similar" not in done.stdout  # no query word is in this vocabulary
+
+
+def test_the_demos_last_step_shows_similar_words_that_the_vocabulary_has(
+    folder, tmp_path, monkeypatch, capsys
+):
+    checkpoint = write_checkpoint(tmp_path, folder)
+    symbols = load_dictionary(str(folder)).symbols
+    words = [symbol[1:] for symbol in symbols if symbol.startswith("\u2581") and symbol[1:]]
+    monkeypatch.setattr(use_encoder, "QUERY_WORDS", ["film", words[0]])
+    run_main(use_encoder.main, "--checkpoint", checkpoint, "--data", folder)
+    _, _, similar = capsys.readouterr().out.partition("finds similar, by the cosine")
+    (line,) = similar.splitlines()[1:]
+    assert line.startswith(f"  {words[0]}: ")
+    assert line.count(",") == 4
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])

@@ -53,6 +53,8 @@ def test_how_the_score_changed_is_said(curve, epochs, beginning, advice):
 @pytest.mark.parametrize("curve, epochs, default_epochs, updates, advice", [
     ([1, 90], 3, 12, 57, "try --epochs 12: the recipe's default for this encoder"),
     ([1, 90], 3, 5, 57, "try --epochs 11: 3 epochs are only 57 updates, of 200 or more"),
+    ([90, 90, 90, 90], 12, 12, 120,
+     "try --epochs 20: 12 epochs are only 120 updates, of 200 or more"),
     ([90, 90, 90, 90], 1, 1, 12, "try --epochs 17: 1 epoch is only 12 updates, of 200 or more"),
 ])  # fmt: skip
 def test_one_line_says_how_many_epochs_to_try(curve, epochs, default_epochs, updates, advice):

@@ -213,8 +213,9 @@ def anchors(page):
 
 
 def test_links_lead_somewhere():
-    folders = ["", "benchmarks", "docs", "experiments"]
-    paths = [path for folder in folders for path in (ROOT / folder).glob("*.md")]
+    paths = [*ROOT.glob("*.md")]
+    for folder in ["benchmarks", "docs", "experiments", "maelm_fairseq", "tests"]:
+        paths += (ROOT / folder).rglob("*.md")
     for page in [path.relative_to(ROOT) for path in paths]:
         text = re.sub(r"`[^`\n]*`", "", read(page))
         for link in re.findall(r"\]\(([^)]+)\)", text):

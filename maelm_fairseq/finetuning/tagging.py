@@ -158,8 +158,10 @@ class TaggingTask(FineTuningTask):
     def ignores_capitals(self, sentences):
         """Whether the vocabulary makes small letters of the capitals in words that it knows."""
         for word in flatten(sentence.words for sentence in sentences):
+            if word == word.lower():
+                continue
             pieces = self.tokenizer.encode(word.lower())
-            if word != word.lower() and UNKNOWN not in pieces:
+            if UNKNOWN not in pieces:
                 return self.tokenizer.encode(word) == pieces
         return False
 

@@ -293,9 +293,7 @@ class FineTuningCommand:
 
     def optimizer_options(self):
         """Options: the optimizer, or that which the user gives, and those settings that it has."""
-        settings = dict(ADAM)
-        if self.layer_decay_options():
-            settings["lr_layer_decay"] = self.defaults.layer_decay
+        settings = {**ADAM, **self.layer_decay_settings()}
         optimizer = given_values(self.fairseq_args, "optimizer").get("optimizer", OPTIMIZER)
         known = known_options(OPTIMIZER_DATACLASS_REGISTRY.get(optimizer), settings)
         return ["--optimizer", optimizer, *known]
@@ -307,14 +305,14 @@ class FineTuningCommand:
         known = known_options(LR_SCHEDULER_DATACLASS_REGISTRY.get(schedule), settings)
         return ["--lr-scheduler", schedule, *known]
 
-    def layer_decay_options(self):
-        """Options: lower rates for the lower layers, if that is a default.
+    def layer_decay_settings(self):
+        """Lower rates for the lower layers, {name: value}, if that is a default.
 
         From scratch there are none, as these layers have nothing to keep.
         """
         if self.defaults.layer_decay is None or self.args.from_scratch:
-            return []
-        return ["--lr-layer-decay", self.defaults.layer_decay]
+            return {}
+        return {"lr_layer_decay": self.defaults.layer_decay}
 
     def device_options(self):
         """Options: fp16 on a GPU, unless another precision is asked for."""

@@ -17,6 +17,7 @@ from ..base.checkpoint_names import LAST_CHECKPOINT, RUN_RECORD
 from ..base.errors import UsageError
 from ..base.files import set_aside
 from ..base.json_files import read_json, save_json
+from ..base.option_fields import option_name
 from ..base_task import make_task
 from ..checkpoints.building import read_checkpoint
 from ..finetuning.finetuning_task import SCORES_ENTRY
@@ -87,7 +88,8 @@ class FineTuningRuns:
         """
         inputs = [*self.files.values(), fingerprint(self.task.dictionary)]
         inputs.append(self.command.args.from_scratch)
-        inputs += map(str, self.command.layer_decay_options())
+        for name, value in self.command.layer_decay_settings().items():
+            inputs += [option_name(name), str(value)]
         inputs += self.command.fairseq_args
         return provenance.short_checksum(inputs)
 

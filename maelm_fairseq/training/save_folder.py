@@ -98,7 +98,10 @@ def restore_best(last_path, best_path, update):
     Args:
         update: of the last checkpoint
     """
-    if have_same_content(last_path, best_path) or is_newer(best_path, update):
+    if have_same_content(last_path, best_path):
+        return
+    best_update = update_of_usable(best_path)
+    if best_update is not None and best_update > update:
         return
     if os.path.lexists(best_path):
         renamed = set_aside(best_path, ".superseded")
@@ -111,12 +114,14 @@ def have_same_content(path, other):
     return os.path.isfile(other) and filecmp.cmp(path, other, shallow=False)
 
 
-def is_newer(path, update):
-    """Whether there is a usable checkpoint of a later update than this one."""
+def update_of_usable(path):
+    """The update of a checkpoint; None if there is none, or none that anything can use."""
+    if not os.path.isfile(path):
+        return None
     try:
-        return os.path.isfile(path) and num_updates_of(read_checkpoint(path)) > update
+        return num_updates_of(read_checkpoint(path))
     except UsageError:
-        return False
+        return None
 
 
 def keep_best(save_dir, suffix, update, extends_run):
@@ -131,13 +136,8 @@ def keep_best(save_dir, suffix, update, extends_run):
         extends_run: whether the run extends a finished one
     """
     best_path = best_checkpoint_path(save_dir, suffix)
-    if not os.path.isfile(best_path):
-        return
-    try:
-        best_update = num_updates_of(read_checkpoint(best_path))
-    except UsageError:
-        return  # nothing can use it
-    if not extends_run and best_update <= update:
+    best_update = update_of_usable(best_path)
+    if best_update is None or not (extends_run or best_update > update):
         return
     kept_path = best_checkpoint_path(save_dir, f"{suffix}_{best_update}")
     if have_same_content(best_path, kept_path):
